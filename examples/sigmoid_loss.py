@@ -31,8 +31,8 @@ class SigmoidLoss(TextLoss):
         rows = torch.arange(len(anchors), device=anchors.device)
         signs = -torch.ones_like(scores)
         signs[rows, rows + step.first_row] = 1  # the rows of this device begin there
-        # The mean is over this device. weighted corrects it if others have more rows.
-        return {"sigmoid": step.weighted(-logsigmoid(signs * scores).sum(1).mean())}
+        # A mean over the rows of this device, corrected if other devices have more rows.
+        return {"sigmoid": step.correct_for_uneven_rows(-logsigmoid(signs * scores).sum(1).mean())}
 
     def chance_levels(self, batch_size):
         return {}  # no value of this loss shows that all vectors are equal

@@ -1,4 +1,4 @@
-"""``st-contrastive describe``: what a file looks like to a model, before training."""
+"""``st-contrastive describe``: how a model reads a file, before training."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "describe",
         help="report on a file before training",
-        description="Print how many rows train would read and leave out, how many texts the model cuts, has no tokens "
-        "for or can't tell apart, and three examples.",
+        description="Print how many rows train would use and drop, how many texts the model truncates, has no tokens "
+        "for or cannot tell apart, and three examples.",
     )
     parser.add_argument("data", type=name, metavar="FILE", help="as for train --data")
     parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
     for option in ("column", "pairs", "segment"):
         parser.add_argument(f"--{option}", type=name, metavar="NAME", help="as for train")
-    parser.add_argument("--prompt", metavar="TEXT", help="text that training puts before each text")
+    parser.add_argument("--prompt", metavar="TEXT", help="text that is put before each text, as in training")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the file as train does, and print the report."""
+    """Read the file as train does, and print a report."""
     from st_contrastive import inputs, recipes
 
     options = {option: getattr(args, option) for option in ("column", "pairs", "segment") if getattr(args, option)}

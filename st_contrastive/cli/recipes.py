@@ -1,4 +1,4 @@
-"""``st-contrastive recipes``: list the recipes, or print one as YAML with the source of every value."""
+"""``st-contrastive recipes``: list the recipes, or print one as YAML with the source of each value."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "recipes",
         help="list the recipes, or print one",
-        description="A recipe holds the settings of one row of a paper's table; own-text is for documents of your own, "
-        "and mini- for a laptop. With NAME, print its settings and their sources, as st-contrastive train reads them.",
+        description="A recipe has the settings of one row of a paper's table. own-text is for your own documents, and "
+        "the recipes that begin with mini- are for a laptop. With NAME, print the settings of a recipe and their "
+        "sources, in a form that st-contrastive train can read.",
     )
     parser.add_argument("name", nargs="?", type=name, metavar="NAME", help="name of a recipe")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list, or the recipe."""
+    """Print the list of recipes, or one recipe."""
     from st_contrastive import recipes
 
     with user_error(ValueError):
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def as_yaml(recipe: Recipe) -> Iterator[str]:
-    """The lines of a file of settings, each value beside its source."""
+    """The lines of a YAML file of settings, each value with its source in a comment."""
     yield f"# {recipe.title}"
     yield from (f"# Reported: {text}" for text in [recipe.reported] if text)
     for heading, texts in (("Notes", recipe.notes), ("Differs from the paper", recipe.differs)):

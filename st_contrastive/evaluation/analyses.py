@@ -21,16 +21,22 @@ from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
 from st_contrastive.objectives import info_nce
 
+#: Rows whose distances to all others are computed at a time.
+_BLOCK = 512
+#: Distances without the matrix product, which rounds more.
+_EXACT = "donot_use_mm_for_euclid_dist"
+
 
 def evaluate_in_domain_retrieval(
     model: Encoder, pairs: STSPairs, *, name: str = "model", task: str = "stsb", split: str = "test",
     batch_size: int = 64,
 ) -> Report:  # fmt: skip
-    """Recall at 1, 5 and 10 among the set's own sentences: the first of two that mean the same must find the second.
+    """Recall at 1, 5 and 10 of a sentence's partner among all sentences of the set.
 
-    Section 6.2 of InfoCSE, with the pairs of the set's highest score, 97 on the STS Benchmark's test split. All
-    sentences of the set are searched, except the query, copies of its text, and further copies of the wanted sentence
-    (the paper says nothing of copies). Ties count against the model.
+    Section 6.2 of InfoCSE. The queries are the first sentences of the pairs with the highest gold score; the STS
+    Benchmark's test split has 97. Each has to retrieve the second sentence of its pair. The query, copies of its text
+    and further copies of the wanted sentence are not searched; the paper does not mention copies. Ties count against
+    the model.
     """
     least, positive = pairs.positives()
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
@@ -52,12 +58,14 @@ def evaluate_geometry(
     model: Encoder, pairs: STSPairs, *, name: str = "model", task: str = "stsb", split: str = "dev",
     batch_size: int = 64,
 ) -> Report:  # fmt: skip
-    """Alignment of the pairs that mean the same, and uniformity of all sentences, as SimCSE measures them.
+    """Alignment of pairs that mean the same, and uniformity of all sentences, as SimCSE measures them.
 
-    A pair means the same above four fifths of the set's highest score, SimCSE's 4 of 5. SimCSE uses the STS Benchmark's
-    dev split.
+    Two sentences mean the same if their gold score is above four fifths of the highest one, which is SimCSE's 4 of 5.
+    SimCSE uses the STS Benchmark's dev split.
     """
-    least, same = pairs.positives(0.8 * max(pairs.scores) + 1e-6)  # 0.8 in float32 is above 0.8
+    least, same = pairs.positives(
+        0.8 * max(pairs.scores) + 1e-6
+    )  # the margin is for 0.8 in float32, which is above 0.8
     sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
     array = encode_texts(model, sentences, batch_size=batch_size)
     vectors, rows = torch.from_numpy(array.astype(np.float64)), {text: row for row, text in enumerate(sentences)}
@@ -70,14 +78,14 @@ def evaluate_geometry(
 
 
 def alignment(first: Tensor, second: Tensor) -> Tensor:
-    r"""Mean squared distance of two views of the same item, (N, d) each; smaller is closer, from 0 to 4.
+    r"""Mean squared distance between two views of each item, (N, d) both; from 0 to 4, and smaller is closer.
 
     .. math:: \mathbb{E}\, \lVert f(x) - f(x^+) \rVert^2
 
-    with unit vectors f; eq. 1 of Wang and Isola (2020).
+    where f are unit vectors; eq. 1 of Wang and Isola (2020).
 
     Example:
-        >>> round(alignment(torch.eye(2), torch.eye(2).flip(0)).item(), 4)  # the squared distance of right angles
+        >>> round(alignment(torch.eye(2), torch.eye(2).flip(0)).item(), 4)  # the squared length of (1, -1)
         2.0
     """
     distances: Tensor = F.normalize(first, dim=-1) - F.normalize(second, dim=-1)
@@ -85,18 +93,21 @@ def alignment(first: Tensor, second: Tensor) -> Tensor:
 
 
 def uniformity(vectors: Tensor) -> Tensor:
-    r"""How evenly embeddings, (N, d), are spread over the sphere; smaller is more even, from -8 to 0.
+    r"""How evenly (N, d) embeddings are spread over the sphere; from -8 to 0, and smaller is more even.
 
     .. math:: \log\, \mathbb{E}_{x \ne y}\; e^{-2 \lVert f(x) - f(y) \rVert^2}
 
-    over all pairs of distinct rows, whose N (N - 1) / 2 distances are held at once; eq. 2 of Wang and Isola (2020).
+    over all pairs of different rows; eq. 2 of Wang and Isola (2020).
 
     Example:
         >>> round(uniformity(torch.eye(2)).item(), 4)  # log(e^(-2 * 2))
         -4.0
     """
-    distances = F.pdist(F.normalize(vectors, dim=-1))
-    return (-2 * distances.square()).exp().mean().log()
+    units, total = F.normalize(vectors, dim=-1), vectors.new_zeros(())
+    for start in range(0, len(units), _BLOCK):  # rather than all N (N - 1) / 2 distances at once
+        distances = torch.cdist(units[start : start + _BLOCK], units[start:], compute_mode=_EXACT)
+        total = total + (-2 * distances.square()).exp().triu(1).sum()
+    return (2 * total / (len(units) * (len(units) - 1))).log()
 
 
 @checked
@@ -112,24 +123,25 @@ def evaluate_information(
     split: str = "dev",
     batch_size: int = 64,
 ) -> Report:
-    r"""Mutual information of twins, and of the pairs of a task that mean the same, in nats.
+    r"""Mutual information, in nats, of twins and of the pairs of a task that mean the same.
 
     .. math:: MI(h, h^*) = \log N + \frac{1}{N} \sum_i \log \frac{e^{sim(h_i, h_i^*) / \tau}}
         {\sum_j e^{sim(h_i, h_j^*) / \tau}}
 
-    Eq. 10 of the Twins paper, at most log N; compare only values of equal N. Metrics, the columns of its Table 4:
+    Eq. 10 of the Twins paper. A value is at most log N, so compare only values with equal N. The metrics are the
+    columns of the paper's Table 4:
 
-    - "task-information": the two sentences of each pair with the set's highest score, 5.0 on the STS Benchmark.
-    - "identical-information": h and h+, a sentence under two dropout masks. Only with dropout.
-    - "fraternal-information": h and h-, a sentence fused with its translation. Only with ``loss``.
+    - "task-information": the two sentences of each pair with the highest gold score, 5.0 on the STS Benchmark.
+    - "identical-information": h and h+, a sentence encoded with two dropout masks. A model without dropout has none.
+    - "fraternal-information": h and h-, a sentence and its fusion with the translation. It needs ``loss``.
 
     Args:
-        model: anything with ``encode``; its own embeddings are used. The paper trains [CLS].
+        model: anything with ``encode``. The paper trains [CLS].
         pairs: the task's pairs; the paper uses the STS Benchmark.
-        loss: a TwinsLoss around the model, which makes the fraternal twins.
-        translated: sentences and their translations; the first N make the twins, N the number of pairs. Without it the
-            pairs' first sentences make the identical twins.
-        temperature: tau. The paper states none; the default is SimCSE's.
+        loss: the TwinsLoss of the model, which computes the fraternal twins.
+        translated: sentences and their translations. The twins are computed from the first N, where N is the number of
+            pairs. None takes the first sentences of the pairs, for identical twins only.
+        temperature: tau. The paper does not give it; the default is SimCSE's.
 
     Raises:
         ValueError: there are fewer translations than pairs, or only one of ``loss`` and ``translated`` is given.
@@ -139,18 +151,18 @@ def evaluate_information(
     columns = [first] if translated is None else [list(side[: len(same)]) for side in translated]
     if min(map(len, columns)) < len(same) or (loss is None) != (translated is None):
         raise ValueError(
-            f"translated must hold as many sentences and translations as the task has pairs, {len(same):,}, and loss "
-            "makes fraternal twins of them: give both, or neither."
+            f"translated must have at least {len(same):,} sentences and translations, the number of the task's pairs, "
+            "and loss computes fraternal twins from them: give both arguments or neither."
         )
     vectors = encode_texts(model, [*first, *second], batch_size=batch_size)
-    own = torch.from_numpy(vectors)
-    views = {"task-information": (own[: len(same)], own[len(same) :])}
+    sentences = torch.from_numpy(vectors)
+    views = {"task-information": (sentences[: len(same)], sentences[len(same) :])}
     if isinstance(model, torch.nn.Module):
         anchor, *twins = dropout_views(model, columns, loss=loss, batch_size=batch_size)
         views |= {
             f"{kind}-information": (anchor, twin)
             for kind, twin in zip(("identical", "fraternal"), twins, strict=False)
-            if not torch.equal(anchor, twin)  # equal without dropout
+            if not torch.equal(anchor, twin)  # they are equal without dropout
         }
     values = {}
     for metric, (rows, others) in views.items():
@@ -160,7 +172,10 @@ def evaluate_information(
 
 
 def dropout_views(model: Any, columns: Sequence[list[str]], *, loss: Any = None, batch_size: int = 64) -> list[Tensor]:
-    """Embeddings under the dropout of seed 0, (N, d) each: two, or a TwinsLoss's anchor, identical, fraternal twin."""
+    """Embeddings with dropout (seed 0), (N, d) each: two of each sentence, or the three views of a TwinsLoss.
+
+    The three are the anchor, the identical twin and the fraternal twin.
+    """
     batches = []
     with _under_dropout(model), fixed_seed():
         for start in range(0, len(columns[0]), batch_size):
@@ -169,7 +184,7 @@ def dropout_views(model: Any, columns: Sequence[list[str]], *, loss: Any = None,
                 features = _features(model, texts[0])
                 views = [model(dict(features))["sentence_embedding"] for _ in range(2)]
             elif loss.fraternal is None:
-                views = loss.encode_views([_features(model, own) for own in texts])
+                views = loss.encode_views([_features(model, column) for column in texts])
             else:
                 labels = torch.from_numpy(loss.fraternal.encode_labels(texts[1])).to(model.device)
                 views = loss.encode_views([_features(model, texts[0])], labels)
@@ -184,7 +199,7 @@ def _features(model: Any, texts: list[str]) -> dict[str, Any]:
 
 @contextmanager
 def _under_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """While open, the model is in training mode, without gradients; running averages stay as they are."""
+    """Put the model into training mode, without gradients and without updates of running averages."""
     modes = {module: module.training for module in model.modules()}
     try:
         for module in modes:
@@ -199,6 +214,6 @@ def _under_dropout(model: torch.nn.Module) -> Iterator[None]:
 def _report(
     name: str, task: str, split: str, vectors: NDArray[Any], values: Mapping[str, tuple[float, int]], settings: Any
 ) -> Report:
-    """The report of each metric's value and number of items."""
+    """The report of metrics, each with its value and its number of items."""
     scores = tuple(Score(task, split, metric, value, size) for metric, (value, size) in values.items())
     return Report(name, scores, settings, collapse_notes(f"{task} {split}", vectors))

@@ -1,4 +1,4 @@
-"""MTEB's tasks, by mteb itself."""
+"""MTEB tasks, run by mteb itself."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from st_contrastive.evaluation.report import Report, Score
 def evaluate_mteb(
     model: Any, tasks: Sequence[Any], *, name: str = "model", batch_size: int = 64, **options: Any
 ) -> Report:
-    """The main score of each task and split by ``mteb.evaluate``, with data from the hub or its local cache.
+    """Score a model on MTEB tasks by ``mteb.evaluate``: the main score of each task and split.
 
     Args:
         model: a SentenceTransformer.
-        tasks: names of tasks, such as "SciFact", or mteb's task objects.
-        options: more arguments of ``mteb.evaluate``. Without ``cache``, no result file is read or written: mteb gives
-            models that are not on the hub one name, and would take the results of one for another's.
+        tasks: names of tasks, such as "SciFact", whose data comes from the hub or its local cache; or task objects.
+        options: more arguments of ``mteb.evaluate``. By default no result file is read or written (``cache=None``),
+            because mteb gives all models that are not on the hub the same name, and would confuse their results.
 
     Raises:
         ImportError: mteb is not installed.
         ValueError: ``tasks`` is empty.
-        KeyError: mteb has no task of a name.
+        KeyError: mteb has no task with this name.
     """
     if not tasks:
-        raise ValueError("tasks is empty: name one or more of mteb's tasks, such as 'STSBenchmark'.")
+        raise ValueError("tasks is empty: name one or more MTEB tasks, such as 'STSBenchmark'.")
     mteb = import_extra("mteb", "eval")
     chosen = [mteb.get_task(task) if isinstance(task, str) else task for task in tasks]
     options = {"cache": None, "show_progress_bar": False, "co2_tracker": False, **options}

@@ -1,4 +1,4 @@
-"""Scores of models: as values, as a table, as JSON."""
+"""Scores of models as values, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from st_contrastive._files import complete_file
 
-#: Endings of the metrics that are not fractions; the others are shown times 100.
+#: Endings of the metrics that are not fractions. All others are multiplied by 100 in tables.
 _NOT_FRACTIONS = ("alignment", "uniformity", "information")
 _Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number: the ``value`` of ``metric`` on ``split`` of ``task``, over ``size`` items."""
+    """The ``value`` of a ``metric`` on a ``split`` of a ``task`` with ``size`` items."""
 
     task: str
     split: str
@@ -36,7 +36,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Report:
-    """Scores of one model, the ``settings`` that they were computed with, and ``notes`` for the reader."""
+    """The scores of one model, the ``settings`` they were computed with, and ``notes`` for the reader."""
 
     model: str
     scores: tuple[Score, ...]
@@ -44,12 +44,12 @@ class Report:
     notes: tuple[str, ...] = ()
 
     def value(self, task: str, split: str, metric: str | None = None) -> float:
-        """The score of one task and split, of the given metric or of the first; a KeyError if there is none."""
+        """The score on a task and split, by a metric or the first one. A KeyError if there is none."""
         found = {score.key[:2]: score.value for score in reversed(self.scores) if metric in (None, score.metric)}
         return found[task, split]
 
     def mean(self, split: str, metric: str) -> float:
-        """Mean over the tasks with that split and metric; NaN if there are none."""
+        """Mean over the tasks that have this split and metric; NaN if there are none."""
         values = [score.value for score in self.scores if (score.split, score.metric) == (split, metric)]
         return sum(values) / len(values) if values else math.nan
 
@@ -58,7 +58,7 @@ class Report:
 
 
 def compare(reports: Sequence[Report]) -> str:
-    """The scores as a table, with means over tasks, and notes; of several models, with differences from the first."""
+    """A table of the scores, their means over tasks, and notes. Other models are compared with the first one."""
     names = short_names([report.model for report in reports])
     rows = {score.key: f"{score.size:,}" for report in reports for score in report.scores}
     columns = [{score.key: score.value for score in report.scores} for report in reports]
@@ -75,8 +75,8 @@ def compare(reports: Sequence[Report]) -> str:
         lines.append([*key, size, *(_shown(key, value) for value in values), *changes])
     notes = []
     for note in dict.fromkeys(note for report in reports for note in report.notes):
-        about = [name for name, report in zip(names, reports, strict=True) if note in report.notes]
-        notes.append(note if len(about) == len(reports) else f"{', '.join(about)}: {note}")
+        concerned = [name for name, report in zip(names, reports, strict=True) if note in report.notes]
+        notes.append(note if len(concerned) == len(reports) else f"{', '.join(concerned)}: {note}")
     return "\n".join([_aligned(lines), *notes])
 
 
@@ -104,12 +104,12 @@ def _finite(value: Any) -> Any:
 
 
 def _shown(key: _Key, value: float, sign: str = "") -> str:
-    """Times 100 with two decimals; what is no fraction as it is, with three."""
+    """A fraction times 100 with two decimals; any other value unchanged, with three."""
     return f"{value:{sign}.3f}" if key[2].endswith(_NOT_FRACTIONS) else f"{100 * value:{sign}.2f}"
 
 
 def short_names(models: Sequence[str]) -> list[str]:
-    """As many of the last parts of each path as tell the models apart."""
+    """The shortest ends of the models' paths that differ from each other."""
     for count in range(1, 20):
         names = ["/".join(Path(model).parts[-count:]) for model in models]
         if len(set(names)) == len(names):

@@ -1,4 +1,4 @@
-"""Semantic textual similarity as the papers score it: Spearman correlation of cosine similarity and gold score."""
+"""Semantic textual similarity: Spearman correlation of cosine similarity and gold score, as in the papers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from st_contrastive.evaluation.encoding import Encoder, collapse_notes, encode_t
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs import load_graded_pairs
 
-#: The seven sets of the papers' tables in their order, with the number of test pairs in SentEval's versions.
+#: The seven sets in the order of the papers' tables, with the number of test pairs in SentEval.
 PAPERS_SETS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "stsb": 1379, "sickr": 4927}
 SPLITS = ("dev", "test")
 _STSB_ON_HUB = "mteb/stsbenchmark-sts"
@@ -31,7 +31,7 @@ _STSB_ON_HUB = "mteb/stsbenchmark-sts"
 
 @dataclass(frozen=True)
 class STSPairs:
-    """Sentence pairs with their gold scores."""
+    """Pairs of sentences and their gold scores."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -41,38 +41,40 @@ class STSPairs:
         return len(self.scores)
 
     def positives(self, min_score: float | None = None) -> tuple[float, list[int]]:
-        """The score from which on a pair means the same, by default the highest, and the rows of those pairs."""
+        """The lowest gold score of positive pairs, by default the highest of all, and the rows of these pairs."""
         least = max(self.scores) if min_score is None else min_score
         return least, [row for row, score in enumerate(self.scores) if score >= least]
 
 
 def read_sts(source: str | Path | Dataset) -> STSPairs:
-    """Graded pairs: the columns ``sentence1``, ``sentence2`` and ``score``, on any scale.
+    """Read graded pairs: the columns ``sentence1``, ``sentence2`` and ``score``. Scores may have any scale.
 
     Args:
         source: a .csv, .tsv, .json, .jsonl or .parquet file, also compressed; a Dataset; a name on the hub, such as
-            "sentence-transformers/stsb", whose split "validation" is read; or "stsb", MTEB's copy of the same.
+            "sentence-transformers/stsb", whose split "validation" is read; or "stsb", MTEB's copy of this set.
 
     Raises:
-        OSError, ValueError: the source can't be read, lacks a column, or all scores are equal.
+        OSError, ValueError: the source can't be read or lacks a column, or all scores are equal.
     """
     rows = load_graded_pairs(_STSB_ON_HUB if source == "stsb" else source)
     pairs = STSPairs(tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(rows["score"]))
     if len(set(pairs.scores)) < 2:
-        raise ValueError(f"{source} holds {len(pairs)} pair(s) of one gold score: a correlation needs two.")
+        raise ValueError(
+            f"{source} has {len(pairs)} pair(s) with the same gold score: a correlation needs different scores."
+        )
     return pairs
 
 
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """Cosine similarity of each pair, (N,), and the 2 N vectors that it was computed from."""
+    """Cosine similarity of each of N pairs, (N,), and the 2 N vectors of their sentences."""
     vectors = encode_texts(model, (*pairs.first, *pairs.second), batch_size=batch_size)
     first, second = torch.from_numpy(vectors.astype(np.float64)).chunk(2)
-    # In float32, similarities that differ only by rounding, such as those of equal sentences, are ties.
+    # In float32, similarities that differ only by rounding become ties, such as those of equal sentences.
     return F.cosine_similarity(first, second).numpy().astype(np.float32), vectors
 
 
 def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> float:
-    """Spearman correlation of cosine similarity and gold score over all pairs; NaN if similarities are equal or NaN."""
+    """Spearman correlation of cosine similarity and gold score; NaN if the similarities are all equal or one is NaN."""
     return spearman(similarities(model, pairs, batch_size=batch_size)[0], pairs)
 
 
@@ -85,14 +87,14 @@ def spearman(cosines: NDArray[np.float32], pairs: STSPairs) -> float:
 
 
 def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[str, str], STSPairs]:
-    """The pairs under ``folder`` by set and split, the papers' sets first.
+    """Read the sets in a folder: pairs by name of the set and split, the papers' sets first.
 
     Args:
-        folder: one folder per set with a file per split, such as ``stsb/test.jsonl.gz`` or ``mine/dev.csv``.
-        splits: which are wanted. The file of "dev" may also be called validation or trial.
+        folder: a folder with one folder per set and one file per split: ``stsb/test.jsonl.gz``, ``mine/dev.csv``.
+        splits: the splits to read. The file of "dev" may also be named validation or trial.
 
     Raises:
-        OSError, ValueError: there is no such folder or split, or a file can't be used.
+        OSError, ValueError: the folder or the splits do not exist, or a file can't be used.
     """
     pairs = {
         (set_folder.name, split): read_sts(path)
@@ -101,7 +103,7 @@ def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[s
         if (path := split_file(set_folder, split)) is not None
     }
     if not pairs:
-        raise ValueError(f"{folder} holds no set, such as stsb, with a split of {', '.join(splits)}.")
+        raise ValueError(f"{folder} has no set, such as stsb, with one of the splits {', '.join(splits)}.")
     return pairs
 
 
@@ -113,10 +115,10 @@ def evaluate_sts(
     splits: Sequence[str] = SPLITS,
     batch_size: int = 64,
 ) -> Report:
-    """Score a model on every set and split that :func:`sts_sets` finds in a folder.
+    """Score a model on every set and split that :func:`sts_sets` reads from a folder.
 
     Raises:
-        OSError, ValueError: the folder or a file can't be used. All files are read before anything is encoded.
+        OSError, ValueError: the folder or a file can't be used. All files are read before the first text is encoded.
     """
     sets = sts_sets(folder, splits)
     items: Iterable[tuple[tuple[str, str], STSPairs]] = tqdm(sets.items(), desc="STS", disable=None)
@@ -133,12 +135,13 @@ def evaluate_sts(
 
 
 class STSEvaluator(SentenceEvaluator):
-    """Spearman correlation on the pairs of a development split, for ``fit`` and the Trainer.
+    """Spearman correlation on a development split, as an evaluator for ``fit`` and the Trainer.
 
-    A call returns ``{"<name>_spearman": value}``. InfoCSE keeps the best of every 125 steps by the STS Benchmark's.
+    A call returns ``{"<name>_spearman": value}``. InfoCSE evaluates every 125 steps on the STS Benchmark and keeps the
+    best checkpoint.
 
     Args:
-        pairs: the pairs, or what :func:`read_sts` reads. Never a test split: the checkpoint would be chosen on it.
+        pairs: the pairs, or a source for :func:`read_sts`. Never use a test split: the checkpoint is chosen on it.
         name: prefix of the metric's name.
     """
 
@@ -148,10 +151,10 @@ class STSEvaluator(SentenceEvaluator):
         self.name, self.batch_size = name, batch_size
         self.primary_metric = f"{name}_spearman"
 
-    def __call__(  # type: ignore[override]  # as sentence-transformers does
+    def __call__(  # type: ignore[override]  # as in sentence-transformers
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Score the model, and warn where the score is NaN."""
+        """Score the model, and warn if its scores mean nothing."""
         cosines, vectors = similarities(model, self.pairs, batch_size=self.batch_size)
         for note in collapse_notes(self.name, vectors):
             warn(note)

@@ -56,7 +56,7 @@ def scores(path):
     ]
 
 
-def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
+def test_suites_together_give_the_scores_of_each_one(data, model, tmp_path, capsys):
     stsb = str(data / "sts" / "stsb" / "dev.jsonl.gz")
     suites = {
         "--sts": [str(data / "sts")],
@@ -80,7 +80,7 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     assert together == len(whole)
 
 
-def test_models_are_compared_question_by_question(data, model, build, tmp_path, capsys):
+def test_two_models_are_compared_on_the_same_questions(data, model, build, tmp_path, capsys):
     build(pooling="cls").eval().save_pretrained(str(tmp_path / "other"))
     path = tmp_path / "scores.json"
     words = ["--corpus", str(data / "corpus.txt"), "--json", str(path)]
@@ -93,8 +93,8 @@ def test_models_are_compared_question_by_question(data, model, build, tmp_path, 
     assert str(evaluation.compare_paired(first, other)) in capsys.readouterr().out
 
 
-def test_pictures(data, model, build, tmp_path, capsys):
-    """Of the pairs that are scored, one panel for each model; of runs, without scoring anything."""
+def test_pictures_of_models_and_of_runs(data, model, build, tmp_path, capsys):
+    """--plot draws the scored pairs for each model; --curve scores nothing."""
     build(pooling="cls").eval().save_pretrained(str(tmp_path / "other"))
     picture, words = tmp_path / "p.svg", ["evaluate", model, str(tmp_path / "other")]
     for option, name in (
@@ -114,8 +114,8 @@ def test_pictures(data, model, build, tmp_path, capsys):
     assert picture.is_file()
 
 
-def test_every_document_of_a_corpus_counts(data, model, tmp_path, capsys):
-    """Also untitled ones; and titles are not asked."""
+def test_untitled_documents_of_a_corpus_are_searched(data, model, tmp_path, capsys):
+    """And a title that all have is no question."""
     texts = (data / "corpus.txt").read_text().splitlines()
     rows = [{"title": "" if n % 2 else "One title. Of all.", "body": text} for n, text in enumerate(texts)]
     table, path = tmp_path / "table.jsonl", tmp_path / "scores.json"
@@ -139,7 +139,7 @@ def test_tokenizers_may_work_in_parallel(data, model, monkeypatch):
     assert seen == [None]
 
 
-def test_how_the_model_is_read(data, model, build, tmp_path):
+def test_pooling_length_and_prompt_change_the_scores(data, model, build, tmp_path):
     path, values = tmp_path / "scores.json", {}
     loaded = build(pooling="mean").eval()
     loaded.prompts["sts"], loaded.default_prompt_name = "the cat ", "sts"
@@ -157,8 +157,8 @@ def test_how_the_model_is_read(data, model, build, tmp_path):
     assert len(set(values.values())) == 4
 
 
-def test_what_was_scored_has_its_name(data, model, tmp_path):
-    """A set and a split by the folder and the file; another file is all of itself."""
+def test_scores_carry_the_names_of_set_and_split(data, model, tmp_path):
+    """The folder names the set and the file the split. Other files are a set of one split, all."""
     pairs = Dataset.from_list(
         [{"sentence1": "a cat", "sentence2": f"the dog {n}", "score": n / 4} for n in (4, 4, 1, 0, 3)]
     )
@@ -182,14 +182,14 @@ def test_what_was_scored_has_its_name(data, model, tmp_path):
         assert (*expected, metric) in scores(path)[0]
 
 
-def test_a_name_on_the_hub_is_its_dev_split(data, model, tmp_path, monkeypatch):
+def test_a_hub_name_means_its_dev_split(data, model, tmp_path, monkeypatch):
     path, pairs = tmp_path / "scores.json", evaluation.read_sts(data / "sts" / "stsb" / "dev.jsonl.gz")
     monkeypatch.setattr(evaluation, "read_sts", lambda name: pairs if name == "sentence-transformers/stsb" else None)
     assert main(["evaluate", model, "--geometry", "sentence-transformers/stsb", "--json", str(path)]) == 0
     assert {key[:2] for key in scores(path)[0]} == {("stsb", "dev")}
 
 
-def test_both_spellings_of_every_option():
+def test_options_may_have_dashes_or_underscores():
     for words in (
         ["evaluate", "m", "--{}", "7"],
         ["translate", "--model", "m", "--data=a-b_c", "--output=o", "--{}=7"],
@@ -202,8 +202,8 @@ def test_both_spellings_of_every_option():
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
-def test_weights_that_are_not_there_are_said(checkpoint, tmp_path):
-    """transformers draws them at random, and its report is not shown."""
+def test_missing_weights_are_warned_of(checkpoint, tmp_path):
+    """transformers replaces them by random ones, and its report is hidden."""
     folder = tmp_path / "renamed"
     shutil.copytree(checkpoint("bert"), folder)
     weights = load_file(folder / "model.safetensors")
@@ -218,8 +218,8 @@ def test_weights_that_are_not_there_are_said(checkpoint, tmp_path):
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
-def test_a_pooling_that_was_not_saved_is_said(checkpoint, model):
-    """A paper's checkpoint is a plain one, and its figures are those of [CLS]."""
+def test_a_missing_pooling_is_warned_of(checkpoint, model):
+    """The papers' checkpoints store no pooling, and their figures are for [CLS]."""
     with pytest.warns(UserWarning, match=r"without a pooling.*mean.*--pooling cls"):
         load_model(str(checkpoint("bert")))
     with warnings.catch_warnings():
@@ -228,7 +228,7 @@ def test_a_pooling_that_was_not_saved_is_said(checkpoint, model):
         load_model(str(checkpoint("bert")), pooling="mean")
 
 
-def test_the_remedy_for_a_pickle_adds_no_pooling(checkpoint, tmp_path):
+def test_the_remedy_for_a_pickle_works_and_adds_no_pooling(checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint("bert"), tmp_path / "pickled")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
@@ -247,7 +247,7 @@ def test_the_remedy_for_a_pickle_adds_no_pooling(checkpoint, tmp_path):
     [("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
      ("config.json", b"\n<!DOCTYPE html><html></html>", "web page"), ("modules.json", b"", "empty")],
 )  # fmt: skip
-def test_what_is_no_model(model, tmp_path, file, content, message):
+def test_files_that_are_not_a_model(model, tmp_path, file, content, message):
     (tmp_path / "model" / file).write_bytes(content)
     with pytest.raises(UserError, match=f"{file}.*{message}"):
         load_model(model)
@@ -259,7 +259,7 @@ def test_what_is_no_model(model, tmp_path, file, content, message):
         load_model("no/such-model")
 
 
-def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
+def test_an_error_keeps_the_scores_before_it(data, model, tmp_path, capsys):
     path, damaged = tmp_path / "scores.json", tmp_path / "damaged"
     damaged.mkdir()
     (damaged / "config.json").write_text("{}")

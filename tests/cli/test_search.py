@@ -73,7 +73,7 @@ def encoded(monkeypatch):
     return calls
 
 
-def test_two_models_side_by_side(search, table, model, other, capsys):
+def test_results_of_two_models_side_by_side(search, table, model, other, capsys):
     found = search(table, model, other, "a cat", "late trains", "--column", "title,body")
     assert [each["query"] for each in found] == ["a cat", "late trains"]
     for each in found:
@@ -164,7 +164,7 @@ class TestCache:
         search(table, model, other, "a cat", "--column", "body")
         assert encoded == [7, 7]
 
-    def test_what_changes_the_vectors_changes_the_key(self, search, table, model, encoded, cache, tmp_path):
+    def test_other_weights_settings_or_texts_are_encoded(self, search, table, model, encoded, cache, tmp_path):
         def changed(change):
             loaded = SentenceTransformer(model)
             change(loaded)
@@ -189,7 +189,7 @@ class TestCache:
         assert encoded == [7] * 7
         assert len([*cache.iterdir()]) == 7
 
-    def test_without_a_cache(self, search, table, model, encoded, cache):
+    def test_no_cache(self, search, table, model, encoded, cache):
         for _ in range(2):
             search(table, model, "a cat", "--column", "body", "--no_cache")
         assert encoded == [7, 7]
@@ -227,7 +227,7 @@ def test_colour_in_a_terminal(search, table, model, other, capsys, monkeypatch):
 
 
 def test_a_closed_pipe_ends_quietly(table, model, capsys, monkeypatch):
-    """As ``| head`` closes it."""
+    """As after ``| head``."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as output:

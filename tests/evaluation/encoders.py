@@ -1,4 +1,4 @@
-"""Encoders whose vectors are known, and files of rows."""
+"""Encoders with known vectors, and a function that writes rows to a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 class Letters:
-    """Counts of letters."""
+    """Encodes a text as the counts of its letters."""
 
     def __init__(self, letters="abc"):
         self.letters = letters
@@ -21,7 +21,7 @@ class Letters:
 
 
 class Constant:
-    """One vector for all texts."""
+    """Encodes all texts as one vector."""
 
     def __init__(self, value):
         self.value = value
@@ -45,7 +45,7 @@ class Same:
 
 
 def write(path, rows):
-    """Rows as a .jsonl, or a .jsonl.gz."""
+    """Write rows to a .jsonl or .jsonl.gz file, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row) + "\n" for row in rows)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())

@@ -16,7 +16,7 @@ DOCUMENTS = ["A cat sleeps", "Dogs barked and barked", "The boat"]
 
 
 def test_by_hand():
-    """idf * tf / (tf + k1 (1 - b + b length / mean length)); lengths count words that are no stop words."""
+    """idf * tf / (tf + k1 (1 - b + b length / mean length)); lengths count the words without stop words."""
     idf = math.log(1 + (3 - 1 + 0.5) / (1 + 0.5))
     scores = BM25(DOCUMENTS).scores(["barking", "the cat", "horse", ""])
     expected = np.zeros((4, 3))
@@ -55,8 +55,8 @@ def test_words_of_one_character_count():
         ("x² y", "x2", True), ("Ж1", "ж1", True),
     ],
 )  # fmt: skip
-def test_what_a_word_is(text, query, is_found):
-    """The letters that an apostrophe joins to a word are not words, nor are signs."""
+def test_words_with_signs_and_apostrophes(text, query, is_found):
+    """A letter that an apostrophe joins to a word is not a word. Neither is a sign."""
     assert (BM25([text, "nothing else", "boats"]).scores([query])[0, 0] > 0) == is_found
 
 
@@ -87,12 +87,12 @@ def test_vectors_for_a_search_engine():
     ],
 )
 def test_languages(language, documents, query):
-    """Of Chinese there is no stemmer, and of Czech no list of stop words."""
+    """Chinese has no stemmer, and Czech no list of stop words."""
     first, second = BM25(documents, language=language).scores([query])[0]
     assert first > second == 0
 
 
-def test_what_is_no_text_or_language():
+def test_wrong_texts_and_languages():
     for arguments, options, error in (("abc", {}, TypeError), (DOCUMENTS, {"language": "German"}, ValueError)):
         with pytest.raises(error, match=r"(texts|language) must be"):
             BM25(arguments, **options)
@@ -109,15 +109,15 @@ scores = st.lists(st.lists(st.floats(-100, 100), min_size=4, max_size=4), min_si
 
 @given(scores, st.floats(0, 1))
 @settings(deadline=None, derandomize=True)
-def test_a_mixture_knows_no_scale(values, weight):
-    """The encoder's scale and offset don't count; equal scores count for nothing."""
+def test_the_scale_of_similarities_does_not_matter(values, weight):
+    """Nor does their offset. Equal similarities change no ranking."""
     words = np.arange(values.size).reshape(values.shape) % 3
     np.testing.assert_allclose(mix(3 * values + 7, words, weight), mix(values, words, weight), atol=1e-6)
     np.testing.assert_allclose(mix(np.ones_like(values), words, 0.7), mix(0 * values, words, 0.7))
 
 
-def test_nan_and_other_queries_are_not_mixed_in_silence():
-    """NaN of one document is NaN of its query; another query's words are refused."""
+def test_nan_and_other_shapes_in_a_mixture():
+    """A NaN makes the row of its query NaN. Scores of other queries are refused."""
     mixed = mix(np.array([[0.9, math.nan, 0.1], [0.9, 0.2, 0.1]]), np.eye(3)[:2])
     assert np.isnan(mixed).all(axis=1).tolist() == [True, False]
     assert np.isfinite(mixed[1]).all()

@@ -1,4 +1,4 @@
-"""Vectors as encoders give them: order, copies, half precision."""
+"""Encoding: the order of vectors, equal texts, half precision."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.evaluation.encoders import Letters
 
 
 class Half(Letters):
-    """Vectors so long that float16 can't hold their squares."""
+    """Vectors whose squares overflow in float16."""
 
     def encode(self, sentences, **options):
         return (300 * super().encode(sentences, **options)).astype(np.float16)

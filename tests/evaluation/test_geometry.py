@@ -20,6 +20,14 @@ def test_uniformity_is_the_loop():
     assert float(uniformity(vectors)) == pytest.approx(math.log(sum(pairs) / len(pairs)), rel=1e-12)
 
 
+def test_uniformity_of_many_rows():
+    """More than are compared at a time."""
+    vectors = torch.randn(1100, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    distances = torch.pdist(vectors / vectors.norm(dim=1, keepdim=True))
+    expected = (-2 * distances.square()).exp().mean().log()
+    assert float(uniformity(vectors)) == pytest.approx(float(expected), rel=1e-12)
+
+
 def test_geometry_by_hand():
     report = evaluate_geometry(Letters(), PAIRS)
     # The pairs above 4: a and aab (cosine 2 / sqrt(5)), ab and itself.
@@ -32,13 +40,13 @@ def test_geometry_by_hand():
 
 @pytest.mark.parametrize("scale", [1, 0.2, 2, 20])
 def test_any_scale_of_the_scores(scale):
-    """Four fifths of the highest score, also where they are stored in float32."""
+    """Positive pairs are above four fifths of the highest score, also if scores were stored in float32."""
     scaled = STSPairs(PAIRS.first, PAIRS.second, tuple(float(np.float32(score * scale)) for score in PAIRS.scores))
     report = evaluate_geometry(Letters(), scaled)
     assert report.scores == evaluate_geometry(Letters(), PAIRS).scores
     assert report.settings["min_score"] == pytest.approx(4 * scale, abs=1e-5)
 
 
-def test_what_can_not_be_measured():
+def test_vectors_without_geometry_are_noted():
     for value in (math.nan, 1.0):
         assert len(evaluate_geometry(Constant(value), PAIRS).notes) == 1

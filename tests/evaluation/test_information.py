@@ -28,7 +28,7 @@ def by_hand(first, second, temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
-def test_the_tasks_information_by_hand(temperature):
+def test_task_information_by_hand(temperature):
     pairs = STSPairs(("a", "ab", "b", "a"), ("aab", "ab", "c", "b"), (5.0, 5.0, 4.5, 0.0))
     # Of a with aab and of ab with itself: cosines 2/sqrt(5), 1/sqrt(2) | 3/sqrt(10), 1.
     rows = [(2 / math.sqrt(5), [2 / math.sqrt(5), 1 / math.sqrt(2)]), (1.0, [3 / math.sqrt(10), 1.0])]
@@ -67,8 +67,8 @@ def test_twins_of_a_model_by_hand(build, sentences):
 
 
 @pytest.mark.parametrize("train_pooling", [None, "cls"])
-def test_fraternal_views_are_the_models_own(build, train_pooling):
-    """Without dropout: h = h+ = what the model encodes; h- by eq. 3 from the two texts' embeddings."""
+def test_fraternal_views_are_those_of_the_loss(build, train_pooling):
+    """Without dropout, h and h+ are the model's vectors, and h- follows from both texts by eq. 3."""
     model = build(pooling="mean", dropout=False)
     with pytest.warns(UserWarning, match="dropout"):
         loss = TwinsLoss(model, fusion_rate=0.25, train_pooling=train_pooling)
@@ -96,7 +96,7 @@ def test_a_fraternal_embedding_reads_the_translations(build, sentences):
         torch.testing.assert_close(one, two)
 
 
-def test_views_differ_by_dropout_alone_and_leave_running_averages(build, sentences):
+def test_views_differ_only_by_dropout_and_change_no_running_average(build, sentences):
     first, second = dropout_views(build(), [sentences], batch_size=3)
     assert first.shape == second.shape == (len(sentences), 32)
     cosines = torch.nn.functional.cosine_similarity(first, second)
@@ -112,7 +112,7 @@ def test_views_differ_by_dropout_alone_and_leave_running_averages(build, sentenc
     assert [score.metric for score in evaluate_information(model, pairs).scores] == ["task-information"]
 
 
-def test_what_can_not_be_measured(build, sentences):
+def test_missing_translations_and_collapsed_vectors(build, sentences):
     pairs = STSPairs(tuple(sentences), tuple(sentences[::-1]), (5.0,) * 10)
     model = build()
     loss = TwinsLoss(model)

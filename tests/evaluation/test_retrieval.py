@@ -26,7 +26,7 @@ def test_in_domain_retrieval_by_hand():
 
 
 @pytest.mark.parametrize("scale", [0.2, 1, 20])
-def test_the_pairs_of_the_highest_score_on_any_scale(scale):
+def test_the_scale_of_scores_does_not_matter(scale):
     scores = tuple(scale * score for score in (5.0, 5.0, 1.0, 5.0))
     pairs = STSPairs(("a", "ab", "b", "c"), ("aa", "abb", "c", "c"), scores)
     report = evaluate_in_domain_retrieval(Letters(), pairs, task="mine", split="dev")
@@ -35,7 +35,7 @@ def test_the_pairs_of_the_highest_score_on_any_scale(scale):
 
 
 @pytest.mark.parametrize("value", [math.nan, 0.0, 1.0])
-def test_an_encoder_that_collapsed_finds_nothing(value):
+def test_a_collapsed_encoder_finds_nothing(value):
     first = tuple(f"a sentence {number}" for number in range(20))
     pairs = STSPairs(first, tuple(f"the {one}" for one in first), (5.0,) * 20)
     report = evaluate_in_domain_retrieval(Constant(value), pairs)

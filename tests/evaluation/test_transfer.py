@@ -1,4 +1,4 @@
-"""SentEval's protocol, against the same written out as loops."""
+"""SentEval's protocol, compared with explicit loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 
 def texts(count, seed, noise=0.25, classes=2):
-    """Texts whose class is mostly the letter that they have most of."""
+    """Texts whose class is, with noise, their most frequent letter."""
     draw = random.Random(seed)
     rows = []
     for _ in range(count):
@@ -70,7 +70,7 @@ def test_train_and_test_of_several_classes(tmp_path):
     assert evaluate_transfer(Letters(), tmp_path, folds=4, jobs=1).value("trec", "test") == pytest.approx(expected)
 
 
-def test_the_dev_split_chooses_and_is_not_trained_on(tmp_path):
+def test_dev_chooses_c_and_is_not_trained_on(tmp_path):
     parts = {name: texts(60, seed) for seed, name in enumerate(("train", "dev", "test"), start=3)}
     for name, rows in parts.items():
         write(tmp_path / "sst2" / f"{name}.jsonl", rows)
@@ -127,21 +127,21 @@ def test_vectors_that_are_not_finite_have_no_accuracy(tmp_path):
         ([{"text": 3, "label": 0}, {"text": "b", "label": 1}], r"text\[0\] must be a string"),
     ],
 )
-def test_bad_files_are_named(tmp_path, rows, message):
+def test_errors_name_the_file(tmp_path, rows, message):
     write(tmp_path / "mr" / "all.jsonl", rows)
     with pytest.raises((TypeError, ValueError), match=message) as error:
         read_transfer(tmp_path)
     assert "all.jsonl" in str(error.value)
 
 
-def test_splits_that_do_not_go_together(tmp_path):
+def test_labels_that_train_does_not_have(tmp_path):
     write(tmp_path / "mr" / "train.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}] * 2)
     write(tmp_path / "mr" / "test.jsonl", [{"text": "a", "label": label} for label in (0, 1, "no")])
     with pytest.raises(ValueError, match=r"mr/test\.jsonl has the label 'no'"):
         evaluate_transfer(Letters(), tmp_path, folds=2)
 
 
-def test_missing_things(tmp_path):
+def test_a_task_without_a_test_split(tmp_path):
     write(tmp_path / "mr" / "train.jsonl", texts(9, 0))  # and no test
-    with pytest.raises(ValueError, match="holds no task"):
+    with pytest.raises(ValueError, match="has no task"):
         read_transfer(tmp_path)
