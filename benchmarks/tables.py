@@ -165,7 +165,7 @@ def bm25() -> str:
         ]
         for _, run in runs.iterrows()
     ]
-    return markdown(["corpus", "queries", "alone", "gain with BM25 (± over queries)"], table)
+    return markdown(["corpus", "queries", "encoder", "gain with BM25 (± over queries)"], table)
 
 
 def judge() -> str:
@@ -194,7 +194,7 @@ def whole_runs() -> str:
             if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
         table.append([*cells, ", ".join(part["decision"].unique())])
-    heads = ["alone (± over queries)", "with BM25 (± over queries)"]
+    heads = ["encoder (± over queries)", "with BM25 (± over queries)"]
     return markdown(["corpus (seeds)", *heads, "the test says"], table)
 
 
@@ -208,7 +208,7 @@ def other_runs() -> str:
             spread = "" if len(part) == 1 else f" ({gains.min():+.1f} to {gains.max():+.1f})"
             cells.append(f"{gains.mean():+.1f}{spread}")
         table.append([*cells, str((part["decision"] == "better").sum())])
-    heads = ["alone (lowest to highest)", "with BM25 (lowest to highest)"]
+    heads = ["encoder (lowest to highest)", "with BM25 (lowest to highest)"]
     return markdown(["training", "runs", *heads, "called better"], table)
 
 
@@ -236,7 +236,7 @@ def half_mixed() -> str:
             gains = known[f"{kind}{scored}"] - known[f"start{scored}"]
             cells.append(f"{gains.groupby([known['corpus'], known['encoder']]).mean().mean():+.1f}")
         table.append([title, *cells])
-    return markdown(["weights", "alone", "with BM25"], table)
+    return markdown(["weights", "encoder", "with BM25"], table)
 
 
 def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
