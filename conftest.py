@@ -19,6 +19,7 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
 # Now, before another conftest imports datasets.
 os.environ["HF_DATASETS_CACHE"] = str(Path(_FOLDER.name, "datasets"))
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["ST_CONTRASTIVE_CACHE"] = str(Path(_FOLDER.name, "cache"))
 # The same examples each time, however busy the machine is.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")

@@ -52,8 +52,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if _OPTION.match(word) and not re.search(r"\s", word) and word.partition("=")[0] not in options
     ]:
         nearest = did_you_mean(_underscored(unknown)[0], options)
-        is_query = " A query that begins with dashes goes behind a bare --, at the end." if argv[0] == "search" else ""
-        command_parser.error(f"unknown option {unknown[0]}.{nearest}{is_query}")
+        if not nearest and argv[0] == "search":
+            nearest = " A query that begins with dashes goes behind a bare --, at the end."
+        command_parser.error(f"unknown option {unknown[0]}.{nearest}")
     parsed, rest = parser.parse_known_args([argv[0], *words])
     if rest:
         command_parser.error(f"{rest[0]!r} is not expected here: write names and queries before the options")

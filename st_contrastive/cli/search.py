@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if _is_model(args.data):
         raise UserError(f"{args.data} is a model: name the file of documents first.")
     models, queries = _models_and_queries(args.model, args.words)
-    with user_error(OSError, TypeError, ValueError, prefix=f"{args.data}: "):
+    with user_error(OSError, TypeError, ValueError):
         documents = load_documents(args.data, columns=args.column)
     if documents.note:
         print(documents.note, file=sys.stderr)
