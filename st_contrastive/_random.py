@@ -1,4 +1,4 @@
-"""Random numbers that do not depend on what was drawn before."""
+"""Random numbers that do not depend on earlier draws."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 
 @contextmanager
 def fixed_seed() -> Iterator[None]:
-    """While open, PyTorch draws from seed 0 on every device. Then the generators go on as before."""
-    # Where there is none, torch 2.6 raises an error.
+    """While open, PyTorch draws from seed 0 on every device. Afterwards the generators continue as before."""
+    # torch 2.6 raises an error if there is no accelerator.
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     device_type = "cuda" if accelerator is None else accelerator.type
     with torch.random.fork_rng(range(torch.accelerator.device_count()), device_type=device_type):

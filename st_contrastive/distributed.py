@@ -1,4 +1,4 @@
-"""Communication between the processes of a training run. With one process nothing is communicated."""
+"""Communication between the processes of a training run. A single process does not communicate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rank() -> int:
 
 
 def row_counts(rows: int, device: torch.device) -> tuple[int, ...]:
-    """The number of rows that each process has of one batch, which may differ in the last batch."""
+    """The number of rows of each process in one batch. The processes may differ in an epoch's last batch."""
     count = torch.full((1,), rows, device=device)
     counts = [torch.zeros_like(count) for _ in range(world_size())]
     dist.all_gather(counts, count)
@@ -32,13 +32,13 @@ def row_counts(rows: int, device: torch.device) -> tuple[int, ...]:
 
 
 def gather_rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
-    """The rows of all ranks, with their gradient.
+    """The rows of all ranks with their gradient.
 
-    The backward pass sums the gradients of all ranks' losses. If each rank's loss is over its own rows, the mean over
-    the ranks, which DDP takes, is the gradient of one process with all rows.
+    The backward pass sums the gradients of all ranks' losses. If the loss of each rank is a mean over its own rows, the
+    mean over the ranks, which DDP computes, is the gradient of one process with all rows.
 
     Args:
-        tensor: (n, ...), of this rank.
+        tensor: (n, ...), this rank's rows.
         rows: n of each rank.
     """
     most = max(rows)
@@ -49,8 +49,10 @@ def gather_rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def mean_count(count: Tensor) -> Tensor:
-    """The mean of all ranks' counts. Each rank divides its own sum by it; the mean of the ranks' results is then the
-    mean over all that they have counted."""
+    """The mean of all ranks' counts, the denominator of a mean over all ranks.
+
+    If each rank divides its sum by this number, the mean of the ranks' results is the mean over all counted items.
+    """
     total = count.detach().to(torch.float32).clone()
     dist.all_reduce(total)
     return total.clamp(min=1) / world_size()
@@ -66,15 +68,15 @@ def average(tensors: Iterable[Tensor]) -> None:
 
 @torch.no_grad()
 def broadcast(tensors: Iterable[Tensor]) -> None:
-    """Replace each tensor by rank 0's, of the same shape."""
+    """Replace each tensor by rank 0's tensor of the same shape."""
     for tensor in tensors if world_size() > 1 else ():
         dist.broadcast(tensor.data, src=0)
 
 
 def shut_down() -> None:
-    """End the process group, where there is one, and its threads.
+    """End the process group and its threads, if there is one.
 
-    A Trainer's reference cycles keep the threads alive, and a process that exits with them aborts now and then.
+    A Trainer's reference cycles keep the threads alive, and a process that exits with running threads sometimes aborts.
     """
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
@@ -82,7 +84,7 @@ def shut_down() -> None:
 
 
 class _Averaged(torch.autograd.Function):
-    """Returns parameters unchanged; the backward pass averages their gradients over the ranks, all at once."""
+    """The identity on parameters, whose backward pass averages all their gradients over the ranks at once."""
 
     @staticmethod
     def forward(ctx: Any, *parameters: Tensor) -> tuple[Tensor, ...]:
@@ -91,17 +93,17 @@ class _Averaged(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        # Copies, since a gradient may be an expanded zero, or in use elsewhere.
+        # A gradient may be an expanded zero or used elsewhere, so it is copied.
         averaged = tuple(gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients[1:])
         average(averaged)
         return averaged
 
 
 def averaging(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Stand-ins for parameters, which pass on their gradients averaged over the ranks.
+    """A zero, and tensors of the parameters' values that average their gradients over the ranks.
 
-    The backward pass averages all of them at once, so that the order is the same on all ranks. Every rank must do so:
-    add the first value, a zero, to the loss, for batches that use none of the parameters.
+    The backward pass averages all gradients at once, so the order is the same on all ranks. Every rank must take part.
+    Add the zero to the loss for batches that use none of the parameters.
     """
-    zero, *stand_ins = _Averaged.apply(*parameters.values())  # type: ignore[no-untyped-call]
-    return zero, dict(zip(parameters, stand_ins, strict=True))
+    zero, *replacements = _Averaged.apply(*parameters.values())  # type: ignore[no-untyped-call]
+    return zero, dict(zip(parameters, replacements, strict=True))

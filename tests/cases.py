@@ -1,4 +1,4 @@
-"""What several test files share: sentences, the cases of each loss, and small helpers."""
+"""Sentences, cases of each loss, and helpers for several test files."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ SENTENCES = [
 ]
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
 SMALL = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
-#: Each loss, its options, how many text columns it is given, and its terms. The first of each loss always runs, the
-#: others with ``make test-long``.
+#: Class, options, number of text columns and terms of each case. ``make test-long`` runs all cases, other targets only
+#: the first case of each class.
 CASES = {
     "simcse": (SimCSELoss, {}, 1, ["contrastive"]),
     "simcse-mlm-pairs": (SimCSELoss, {"mlm_weight": 0.1, "head": "projector"}, 2, ["contrastive", "mlm"]),
@@ -69,8 +69,8 @@ LOSSES = [method.loss_class for method in METHODS.values()]
 
 
 def build_loss(name, model, **options):
-    loss_class, own, _, _ = CASES[name]
-    return loss_class(model, **{**own, **options})
+    loss_class, case_options, _, _ = CASES[name]
+    return loss_class(model, **{**case_options, **options})
 
 
 def columns(model, sentences, name, **options):
@@ -78,24 +78,24 @@ def columns(model, sentences, name, **options):
 
 
 def every_method(**options: dict[str, Any]) -> dict[str, tuple[dict[str, Any], int]]:
-    """Of each method, its loss's options and how many text columns it is given: two where one is a translation."""
+    """Loss options and the number of text columns of each method. A translation is a second column."""
     assert options.keys() <= METHODS.keys()
     return {
         name: (options.get(name, {}), 2 if "translation" in method.columns else 1) for name, method in METHODS.items()
     }
 
 
-#: Options of the loss of a method, and text columns: those that the tests of training take.
+#: Loss options and numbers of text columns in the tests of training.
 TRAINED_CASES = every_method(twins={"queue_batches": 2}, infocse={"mlm_weight": 0.1})
 
 
 def method_of(case: str) -> Method:
-    """The method whose name the case begins with: "twins" of "twins-german"."""
+    """The method with which a case's name begins: "twins" for "twins-german"."""
     return METHODS[case.partition("-")[0]]
 
 
 def crossed(*columns: Iterable[Any], quick: Callable[..., bool]) -> list[Any]:
-    """All combinations, as parameters of a test; those that are not ``quick`` are marked ``long``."""
+    """All combinations as parameters of a test. Those that are not ``quick`` get the mark ``long``."""
     return [
         pytest.param(*values, marks=() if quick(*values) else pytest.mark.long)
         for values in itertools.product(*columns)
@@ -109,7 +109,7 @@ def switch_off_dropout(module: torch.nn.Module) -> None:
 
 
 def half_of(model, batch):
-    """A fixed corruption: every second ordinary token."""
+    """A fixed corruption of every second ordinary token."""
     ids, mask = batch["input_ids"], batch["attention_mask"].bool()
     special = torch.isin(ids, torch.tensor(model.tokenizer.all_special_ids))
     chosen = mask & ~special & (torch.arange(ids.shape[1]) % 2 == 1)
@@ -117,7 +117,7 @@ def half_of(model, batch):
 
 
 def info_nce_in_a_loop(anchors, positives, negatives=(), temperature=0.05):
-    """Mean of the cross-entropies, row by row."""
+    """InfoNCE row by row: the mean of the cross-entropies."""
     total = 0.0
     for row, anchor in enumerate(anchors):
         logits = [torch.cosine_similarity(anchor, key, dim=0) / temperature for key in (*positives, *negatives)]
@@ -126,7 +126,7 @@ def info_nce_in_a_loop(anchors, positives, negatives=(), temperature=0.05):
 
 
 class Standardised(torch.nn.Module):
-    """A user's module whose result depends on the batch's other rows."""
+    """A user's module with BatchNorm, whose output for a row depends on the other rows."""
 
     def __init__(self):
         super().__init__()
@@ -143,14 +143,14 @@ def with_encoder(model, encoder):
 
 @contextmanager
 def without_the_package() -> Iterator[None]:
-    """While open, importing st_contrastive fails, as where it is not installed."""
+    """Context in which importing st_contrastive fails as if it were not installed."""
     modules = [name for name in sys.modules if name.partition(".")[0] == "st_contrastive"]
     with mock.patch.dict(sys.modules, dict.fromkeys(modules)):
         yield
 
 
 class ByStep(SentenceEvaluator):
-    """Scores a step with a function of its number."""
+    """An evaluator whose score is a function of the step's number."""
 
     def __init__(self, score):
         super().__init__()
@@ -161,7 +161,7 @@ class ByStep(SentenceEvaluator):
 
 
 def arguments_of(folder, **changes):
-    """Of a run of six steps with a checkpoint every second one."""
+    """Arguments of a run with six steps and a checkpoint at every second step."""
     options = {
         "per_device_train_batch_size": 4,
         "max_steps": 6,
@@ -178,7 +178,7 @@ def arguments_of(folder, **changes):
 
 
 def state_of(loss) -> dict[str, torch.Tensor]:
-    """All of a loss's state, the encoder's too."""
+    """A copy of the loss's whole state, including the encoder's."""
     return {name: value.clone() for name, value in loss.state_dict().items()}
 
 

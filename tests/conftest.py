@@ -1,4 +1,4 @@
-"""Fixtures: tiny encoders that are built in code, and rows: no test needs a network."""
+"""Fixtures: tiny encoders, which are built in code without a network, and sentences."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from tests.snippets import write_rows
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
-    """``checkpoint(family)``: folder with a tiny encoder and its tokenizer; made once."""
-    made: dict[str, Path] = {}
+    """``checkpoint(family)``: folder with a tiny encoder and its tokenizer. Each is saved once."""
+    folders: dict[str, Path] = {}
 
     def make(family: str) -> Path:
-        if family not in made:
+        if family not in folders:
             folder = tmp_path_factory.mktemp(family)
             tokenizer = tiny_tokenizer(family)
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 encoder = tiny_encoder(family, len(tokenizer))
-                for parameter in encoder.parameters():  # away from zero biases and unit scales
+                for parameter in encoder.parameters():  # no zero biases or unit scales
                     if parameter.requires_grad:
                         parameter.data += 0.1 * torch.randn_like(parameter)
             encoder.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-            made[family] = folder
-        return made[family]
+            folders[family] = folder
+        return folders[family]
 
     return make
 
 
 @pytest.fixture(scope="session")
 def seq2seq(tmp_path_factory):
-    """Folder of a tiny translation model, which knows English to German by name."""
+    """Folder of a tiny translation model, whose configuration has a task from English to German."""
     folder = tmp_path_factory.mktemp("t5")
     words = ["<pad>", "</s>", "<unk>", *foreign.LETTERS, *(f"##{letter}" for letter in foreign.LETTERS), ":", "regen"]
     named = {"pad_token": "<pad>", **dict.fromkeys(("sep_token", "cls_token", "eos_token"), "</s>")}
@@ -61,7 +61,7 @@ def seq2seq(tmp_path_factory):
     with torch.random.fork_rng():
         torch.manual_seed(3)
         model = transformers.T5ForConditionalGeneration(config)
-        for parameter in model.parameters():  # else its first token is its last
+        for parameter in model.parameters():  # without noise it generates only one token
             parameter.data += torch.randn_like(parameter)
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -75,12 +75,12 @@ def german(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def loaded(checkpoint):
-    """``loaded(family, pooling)``: a SentenceTransformer that was loaded once; take a copy."""
+def loaded_model(checkpoint):
+    """``loaded_model(family, pooling)``: a SentenceTransformer that all tests share. Copy it."""
 
     @functools.cache
     def load(family: str, pooling: str) -> SentenceTransformer:
-        with torch.random.fork_rng():  # the first to load it draws no other numbers than the next
+        with torch.random.fork_rng():  # the test that loads it gets the same random numbers as the others
             transformer = Transformer(str(checkpoint(family)))
         modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
         return SentenceTransformer(modules=modules, device="cpu")
@@ -89,11 +89,11 @@ def loaded(checkpoint):
 
 
 @pytest.fixture
-def build(loaded):
+def build(loaded_model):
     """``build(family, pooling, dropout)``: a fresh SentenceTransformer in training mode."""
 
     def make(family: str = "bert", pooling: str = "cls", dropout: bool = True) -> SentenceTransformer:
-        model = copy.deepcopy(loaded(family, pooling))
+        model = copy.deepcopy(loaded_model(family, pooling))
         if not dropout:
             switch_off_dropout(model)
         return model.train()
@@ -103,7 +103,7 @@ def build(loaded):
 
 @pytest.fixture
 def no_pass_costs(monkeypatch):
-    """Rows of different length always go through the encoder apart."""
+    """Passes cost nothing, so that rows of different lengths are always encoded in different groups."""
     cheapest = passes.cheapest_groups
     monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest(lengths, pass_cost=0))
 
@@ -115,7 +115,7 @@ def sentences() -> list[str]:
 
 @pytest.fixture
 def sts(tmp_path, sentences):
-    """Folder of graded pairs: one set, one split."""
+    """Folder of graded pairs with one dataset of one split."""
     rows = [
         {"sentence1": a, "sentence2": b, "score": score}
         for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
@@ -126,10 +126,10 @@ def sts(tmp_path, sentences):
 
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """Real data, where they are at hand: $ST_CONTRASTIVE_DATA, with sts/ in it."""
+    """Folder of real data, which contains sts/. Its name is in the environment variable ST_CONTRASTIVE_DATA."""
     folder = os.environ.get("ST_CONTRASTIVE_DATA")
     if not folder or not Path(folder).is_dir():
-        pytest.skip("ST_CONTRASTIVE_DATA names no folder with real data")
+        pytest.skip("ST_CONTRASTIVE_DATA is not a folder with real data")
     return Path(folder)
 
 

@@ -33,7 +33,7 @@ def _bert_30k() -> PreTrainedTokenizerBase:
 
 
 def _unigram(name: str, specials: str, last: str = "") -> PreTrainedTokenizerBase:
-    """Whole words are likelier than their letters, so that each is one token."""
+    """Each word is one token, because words are likelier than letters."""
     pieces = [(f"▁{word}", -1.0) for word in WORDS]
     pieces += [(piece, -20.0) for piece in ("▁", *LETTERS) if f"▁{piece}" not in WORDS]
     vocabulary = [*((token, 0.0) for token in specials.split()), *pieces, *((token, 0.0) for token in last.split())]
@@ -53,7 +53,7 @@ def _roberta() -> PreTrainedTokenizerBase:
 
 
 def _modernbert() -> PreTrainedTokenizerBase:
-    """No class of its own: its checkpoints name the general one, around byte-level pairs in BERT's template."""
+    """The general class, as in ModernBERT's checkpoints, with byte-level pairs and BERT's template."""
     vocabulary, merges = _byte_pairs(BERT_TOKENS)
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -73,7 +73,7 @@ def _modernbert() -> PreTrainedTokenizerBase:
 
 
 def _qwen() -> PreTrainedTokenizerBase:
-    """As Qwen3-Embedding: padded on the left, and one token for the end and for padding."""
+    """As in Qwen3-Embedding: padding on the left, with the token that ends a text."""
     vocabulary, merges = _byte_pairs(["<|endoftext|>"])
     tokenizer = transformers.Qwen2Tokenizer(vocab=vocabulary, merges=merges, padding_side="left", model_max_length=64)
     end = ("<|endoftext|>", vocabulary["<|endoftext|>"])
@@ -83,7 +83,7 @@ def _qwen() -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-#: The tokenizer of each family, of the sentences' byte pairs or their words.
+#: The tokenizer of each family. Its tokens are words or byte pairs of the sentences.
 TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
     "albert": lambda: _unigram("AlbertTokenizer", "<pad> <unk> [CLS] [SEP] [MASK]"),
     "bert": lambda: _wordpieces("BertTokenizer", BERT_TOKENS),
@@ -100,7 +100,7 @@ TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
     "xlnet": lambda: _unigram("XLNetTokenizer", "<unk> <s> </s> <cls> <sep> <pad> <mask> <eod> <eop>"),
 }
 _LIKE_ROBERTA = {"max_position_embeddings": 66, "pad_token_id": 1}
-#: The class of each family's encoder, and its configuration.
+#: Each family's encoder: its class and its configuration.
 ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("Albert", {"embedding_size": 16, "hidden_dropout_prob": 0.1, **SMALL}),
     "bert": ("Bert", SMALL),
@@ -126,7 +126,7 @@ def tiny_tokenizer(family: str) -> PreTrainedTokenizerBase:
 
 
 def tiny_encoder(family: str, vocabulary: int) -> PreTrainedModel:
-    """With random weights; that of "bert-mlm" has a masked-LM head."""
+    """A random encoder. Families with the suffix "-mlm" have a masked-LM head."""
     name, options = ENCODERS[family.removesuffix("-mlm")]
     positions = {} if name in ("Funnel", "XLNet") else {"max_position_embeddings": 64}
     config = getattr(transformers, f"{name}Config")(vocab_size=vocabulary, **{**positions, **options})

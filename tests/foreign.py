@@ -1,4 +1,4 @@
-"""A small foreign checkpoint: German words, another width than the encoders of conftest."""
+"""A small German checkpoint with another width than the encoders of conftest."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ GERMAN = [
     "wir gehen zum bahnhof",
     "der see ist im winter kalt",
 ]
-#: Tokens that the conftest's BERT vocabulary has too: 26 letters twice, five special tokens, two words.
+#: Number of tokens that BERT's vocabulary in conftest has too: 26 letters twice, five special tokens, two words.
 SHARED = 26 + 26 + 5 + 2
 
 
 def tokenizer() -> transformers.PreTrainedTokenizerBase:
     words = sorted({word for sentence in GERMAN for word in sentence.split()} - set("abcdefghijklmnopqrstuvwxyz"))
     vocabulary = "[UNK] [MASK] [SEP] [CLS] [PAD]".split() + words + [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
-    vocabulary += ["garden", "winters"]  # one of these is an English word of conftest
+    vocabulary += ["garden", "winters"]  # the first is in the English vocabulary too
     ids = {token: index for index, token in enumerate(dict.fromkeys(vocabulary))}
     return transformers.BertTokenizer(vocab=ids, strip_accents=False, model_max_length=64)
 
 
 def checkpoint(folder: Path, width: int = 8) -> Path:
-    own = tokenizer()
+    german = tokenizer()
     with torch.random.fork_rng():
         torch.manual_seed(7)
         sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-        config = transformers.AlbertConfig(vocab_size=len(own), embedding_size=width, **sizes)
+        config = transformers.AlbertConfig(vocab_size=len(german), embedding_size=width, **sizes)
         model = transformers.AlbertModel(config)
     model.save_pretrained(folder)
-    own.save_pretrained(folder)
+    german.save_pretrained(folder)
     return folder

@@ -1,4 +1,4 @@
-"""A loss of a user's, which no registry knows."""
+"""Losses of users, which are not in the registry."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from st_contrastive import SimCSELoss
 
 
 class Shrinking(nn.Module):
+    """A plain module that is independent of this package."""
+
     def __init__(self, model, factor=0.5):
         super().__init__()
         self.model, self.factor = model, factor
@@ -17,7 +19,7 @@ class Shrinking(nn.Module):
 
 
 class Passing(SimCSELoss):
-    """Its other arguments are its base's."""
+    """Passes other arguments to its base class."""
 
     def __init__(self, model, bias=0.5, **options):
         super().__init__(model, **options)
@@ -25,7 +27,7 @@ class Passing(SimCSELoss):
 
 
 class Seeded(SimCSELoss):
-    """Has an argument with the name of one of the Trainer's."""
+    """Has an argument with the name of a Trainer's argument."""
 
     def __init__(self, model, seed=0):
         super().__init__(model)

@@ -1,11 +1,11 @@
-"""A WordNet of a few words in the database's own format, for machines that have none: all in this file is ours."""
+"""A miniature WordNet in the format of the database. Its entries were written for these tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 POS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
-#: A pair of antonyms in each line, each with further words of its synset, and how often its first word is used.
+#: Each line: part of speech and two antonyms. Each antonym may have synonyms, and ends with its number of uses.
 ANTONYMS = """
 a easy 50, difficult hard 40
 a hot 30, cold 30
@@ -56,7 +56,7 @@ EXCEPTIONS = {
 
 
 def write_wordnet(data: Path) -> Path:
-    """The database as a corpus in this folder of NLTK's data; returns the corpus's folder."""
+    """Write the database as a corpus into a folder of NLTK's data, and return the corpus's folder."""
     folder = data / "corpora" / "wordnet"
     folder.mkdir(parents=True)
     (folder / "lexnames").write_text("00\tadj.all\t3\n", encoding="utf-8")
@@ -98,7 +98,7 @@ def _sense_id(number: int) -> str:
 
 def _data_line(number: int, synsets: list, offsets: list[int]) -> str:
     pos, words, antonym, _ = synsets[number]
-    # The lexical id tells the senses of a word apart.
+    # The lexical id distinguishes the senses of a word.
     listed = " ".join(f"{word} {number % 16:x}" for word in words)
     pointers = ""
     count = 0
@@ -110,7 +110,7 @@ def _data_line(number: int, synsets: list, offsets: list[int]) -> str:
 
 
 def _lay_out(synsets: list) -> list[int]:
-    """Byte offsets of the lines in their files: they are of a length that does not depend on the offsets."""
+    """Byte offsets of the lines in their files. The length of a line does not depend on its offsets."""
     ends = dict.fromkeys(POS, 0)
     offsets = []
     for number, (pos, *_) in enumerate(synsets):

@@ -1,4 +1,4 @@
-"""Python in other processes."""
+"""Runs Python in other processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-#: ``python`` with these and a number runs a script in as many processes, at a port that is free.
+#: Arguments of ``python`` to run a script in several processes, whose number follows, at a free port.
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 
 def run_python(*arguments: object, cwd: Path | None = None, **environment: str) -> str:
-    """What ``python *arguments`` prints, which must end well. It may take long: the machine may be busy."""
+    """Run ``python *arguments``, which must succeed, and return its output. The time limit suits a busy machine."""
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The Python and the commands of a page, and a folder with the files that they name."""
+"""Python code and commands from the pages, and the files that they read."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from tests import foreign
 
-#: A block, also in an item of a list.
+#: A fenced block, which may be in a list item.
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
 def python_blocks(page: Path) -> list[str]:
-    """The Python of a page, in its order."""
+    """The blocks of Python code in a page."""
     return [dedent(code) for kind, code in FENCE.findall(page.read_text(encoding="utf-8")) if kind == "python"]
 
 
 def yaml_blocks(page: Path) -> list[str]:
-    """The settings files of a page."""
+    """The blocks of YAML in a page."""
     return [code for kind, code in FENCE.findall(page.read_text(encoding="utf-8")) if kind == "yaml"]
 
 
 def commands(page: Path) -> list[str]:
-    """The commands of this package in a page's blocks, and those between backquotes that have options.
+    """Commands of this package in a page: lines of blocks, and inline code with options.
 
-    Lines that a backslash continues are joined, and a variable of the shell is 1.
+    Continued lines are joined, and variables of the shell become 1.
     """
     text = re.sub(r"\$\w+", "1", re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8")))
     lines = [
@@ -41,13 +41,13 @@ def commands(page: Path) -> list[str]:
 
 
 def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
-    """A file of JSON lines."""
+    """Write rows as JSON lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def write_documents(path: Path, count: int) -> None:
-    """A table of titles and bodies, each with sentences that no other has."""
+    """Write a table of titles and bodies whose sentences are all different."""
     words = [f"{first}{second}" for first in "bdfgklmnprstvw" for second in ("ato", "emi", "iru", "ola", "una", "ipo")]
     rows = (
         f"{number},About {words[number % 84]},A {words[number % 84]} sleeps {words[number * 5 % 83]}. "
@@ -58,7 +58,7 @@ def write_documents(path: Path, count: int) -> None:
 
 
 def write_files(folder: Path, sentences: list[str]) -> None:
-    """Write what the pages call corpus.txt, articles.csv, new_articles.csv, pairs.tsv, dev.jsonl and data/."""
+    """Write the files of the pages: corpus.txt, articles.csv, new_articles.csv, pairs.tsv, dev.jsonl and data/."""
     (folder / "corpus.txt").write_text("\n".join(sentences), encoding="utf-8")
     for name in ("articles.csv", "new_articles.csv"):
         write_documents(folder / name, 70)
@@ -76,7 +76,7 @@ def write_files(folder: Path, sentences: list[str]) -> None:
 
 
 def save_reranker(checkpoint: Path, folder: Path) -> None:
-    """A tiny cross-encoder with the tokenizer of a checkpoint."""
+    """Save a tiny cross-encoder with the tokenizer of a checkpoint."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     sizes = {"num_labels": 1, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
     config = BertConfig(vocab_size=len(tokenizer), intermediate_size=16, **sizes)
@@ -91,7 +91,7 @@ HUB = re.compile(
 
 
 def local(code: str) -> str:
-    """The code with local data under the hub's names, and few steps."""
+    """Replace the hub's names in code by local files, and reduce its steps to one."""
     code = HUB.sub('"tiny"', code).replace('STSEvaluator("stsb")', 'STSEvaluator("dev.jsonl")')
     code = code.replace('"sentence-transformers/wiki1m-for-simcse"', '"corpus.txt"')
     code = code.replace('"cross-encoder/ms-marco-MiniLM-L6-v2"', '"reranker"').replace(".jsonl.gz", ".jsonl")
@@ -99,5 +99,5 @@ def local(code: str) -> str:
 
 
 def run_block(code: str, page: Path, names: dict[str, object]) -> None:
-    """Run a block with what the blocks before it defined."""
+    """Run a block with the names that earlier blocks defined."""
     exec(compile(code, str(page), "exec"), names)

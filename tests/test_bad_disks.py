@@ -1,4 +1,4 @@
-"""Disks that fill: what was there is as it was."""
+"""A full disk leaves existing files as they were."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ resource = pytest.importorskip("resource", reason="a system that limits the size
 
 
 @contextmanager
-def room(most_bytes: int) -> Iterator[None]:
-    """No file grows beyond that; Python ignores the signal, and writing fails as it does on a full disk."""
+def limited_space(most_bytes: int) -> Iterator[None]:
+    """Context in which no file can be larger. Writing fails as it does on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
     try:
@@ -28,34 +28,34 @@ def room(most_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def everything(folder: Path) -> dict[str, bytes]:
-    """Each file under a folder, hidden ones too, to the byte."""
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """Contents of all files in a folder, including hidden ones."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_a_full_disk_under_save_auxiliary(checkpoint, tmp_path, there):
+@pytest.mark.parametrize("had_another", [False, True])
+def test_save_auxiliary_on_a_full_disk(checkpoint, tmp_path, had_another):
     folder = checkpoint("bert")
     encoder, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     auxiliary, place = AuxiliaryMLM.from_encoder(encoder), tmp_path / "a" / "b"
-    if there:
+    if had_another:
         save_auxiliary(auxiliary, place, tokenizer, "the old one")
         (place / "mine.txt").write_text("mine")
-    before = everything(tmp_path)
+    before = contents_of(tmp_path)
     with torch.no_grad():
         for parameter in auxiliary.parameters():
             parameter += 1
     for size in (0, 1000, 100_000):
-        with room(size), pytest.raises((OSError, SafetensorError), match="File too large"):
+        with limited_space(size), pytest.raises((OSError, SafetensorError), match="File too large"):
             save_auxiliary(auxiliary, place, tokenizer, "the new one")
-        assert everything(tmp_path) == before
+        assert contents_of(tmp_path) == before
     save_auxiliary(auxiliary, place, tokenizer, "the new one")
     assert load_auxiliary(place, encoder, tokenizer).extra_layers == 1
 
 
-def test_a_full_disk_under_the_cache_of_the_corpus(tmp_path):
+def test_a_cache_on_a_full_disk(tmp_path):
     path = tmp_path / "c.txt"
     path.write_text("".join(f"sentence {n}\n" for n in range(5000)))
-    with room(10_000), pytest.raises(OSError, match=r"^The cache .* can't be written.*too large.*HF_DATASETS_CACHE"):
+    with limited_space(10_000), pytest.raises(OSError, match=r"The cache .*HF_DATASETS_CACHE"):
         load_sentences(path)
     assert len(load_sentences(path)) == 5000

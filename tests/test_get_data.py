@@ -1,4 +1,4 @@
-"""Conversion of SentEval's files, on files of its form that hold rows of ours: nothing is fetched."""
+"""Conversion of SentEval's files, tested on small files in its formats and without a network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def senteval(tmp_path):
         folder = root / "STS" / f"STS{name[3:]}-en-test"
         for subset in subsets.split():
             _file(folder / f"STS.input.{subset}.txt", ["a\tb", *(f"{first}\t{second}" for first, second, _ in PAIRS)])
-            _file(folder / f"STS.gs.{subset}.txt", ["", *(score for *_, score in PAIRS)])  # the first was not judged
+            _file(folder / f"STS.gs.{subset}.txt", ["", *(score for *_, score in PAIRS)])  # no judgement of the first
     for split in ("train", "dev", "test"):
         table = [f"main\tMSRvid\t2012\t{row}\t{score}\t{one}\t{two}" for row, (one, two, score) in enumerate(PAIRS)]
         _file(root / "STS/STSBenchmark" / f"sts-{split}.csv", table)
@@ -45,7 +45,7 @@ def senteval(tmp_path):
     return root
 
 
-def test_what_is_converted_is_what_evaluate_reads(senteval, tmp_path, capsys):
+def test_evaluate_reads_converted_files(senteval, tmp_path, capsys):
     write(senteval, tmp_path / "data")
     printed = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in printed] == list(KNOWN)
@@ -69,7 +69,7 @@ def test_what_is_converted_is_what_evaluate_reads(senteval, tmp_path, capsys):
     assert tasks["mrpc"]["train"].labels == ("1", "0")
 
 
-def test_checksums_are_of_letters_and_labels():
+def test_checksums_only_depend_on_letters_and_labels():
     rows = [{"text": "It 's cold", "label": 1}, {"text": "Warm .", "label": 0}]
     other = [{"text": "warm", "label": "0"}, {"text": "it's COLD!", "label": 1.0}]
     assert checksum(rows) == checksum(other)
@@ -78,7 +78,7 @@ def test_checksums_are_of_letters_and_labels():
     assert checksum([pair]) != checksum([{**pair, "sentence1": "b", "sentence2": "a"}])
 
 
-def test_the_known_rows(data_folder):
+def test_real_files_have_the_known_checksums(data_folder):
     checked = 0
     for name, (count, known) in KNOWN.items():
         path = data_folder / f"{name}.jsonl.gz"

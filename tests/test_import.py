@@ -1,4 +1,4 @@
-"""What importing the package loads: the registry alone, and beside sentence-transformers no large package."""
+"""The registry loads no large package, and this package loads nothing in addition to sentence-transformers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ methods.METHODS["twins"].loss_class
 from st_contrastive import *
 from st_contrastive import training
 added = {name.partition(".")[0] for name in set(sys.modules) - before}
-assert added - {"annotated_types"} == {"st_contrastive"}, added  # which is one small file
+assert added - {"annotated_types"} == {"st_contrastive"}, added  # annotated_types is one small file
 """
 
 
-def test_the_registry_loads_no_torch_and_the_package_nothing_but_itself():
+def test_imports_load_no_further_packages():
     run_python("-W", "ignore", "-c", SCRIPT)

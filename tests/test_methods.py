@@ -1,4 +1,4 @@
-"""The registry of methods: what its strings name is there."""
+"""The registry of methods, whose strings must name existing classes and arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_loss_is_registered_once():
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-def test_what_a_method_names_is_there(method, sentences):
+def test_a_method_names_existing_arguments_and_columns(method, sentences):
     assert set(method.checkpoints) <= inspect.signature(method.loss_class).parameters.keys()
     assert method.pooling in ("cls", "mean")
     assert method.dataset(sentences).column_names == ["sentence"]

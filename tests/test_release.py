@@ -1,4 +1,4 @@
-"""The files that a release touches agree: its version, its date, the oldest libraries, and the repository's address."""
+"""Agreement of the files that a release changes: version, date, oldest libraries and the repository's address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import yaml
 from st_contrastive import __version__
 from tests.processes import ROOT
 
-#: Where a repository's address may stand.
+#: Files that may contain the repository's address.
 ADDRESSED = ("pyproject.toml", "CITATION.cff", "mkdocs.yml", "README.md", "st_contrastive/training/card.py")
 
 
@@ -21,7 +21,7 @@ def text(name):
 def test_the_version_is_the_same_everywhere():
     cited = re.search(r"^version: (\S+)$", text("CITATION.cff"), re.MULTILINE)[1]
     assert cited == __version__
-    if "dev" not in __version__:  # a release has a heading and a date
+    if "dev" not in __version__:  # only a release has a heading and a date
         version, date = re.search(r"^## \[(\d[^\]]*)\] - (\S+)$", text("CHANGELOG.md"), re.MULTILINE).groups()
         assert version == __version__
         assert f"\ndate-released: {date}\n" in text("CITATION.cff")
@@ -33,7 +33,7 @@ def test_the_repository_has_at_most_one_address_and_no_placeholder():
     assert "OWNER" not in found
 
 
-def test_the_oldest_libraries_are_those_that_are_allowed():
+def test_the_oldest_libraries_match_the_requirements():
     pins = dict(pin.split("==") for pin in re.search(r"^OLDEST := (.*)$", text("Makefile"), re.MULTILINE)[1].split())
     allowed = dict(re.findall(r'^    "([\w-]+)(?:\[\w+\])?>=([\d.]+)', text("pyproject.toml"), re.MULTILINE))
     assert len(pins) >= 4
@@ -41,7 +41,7 @@ def test_the_oldest_libraries_are_those_that_are_allowed():
         assert version.startswith(allowed[name]), name
 
 
-def test_the_workflows_run_each_part_under_each_version_of_python():
+def test_the_workflows_run_each_part_on_each_python():
     jobs = yaml.safe_load(text(".github/workflows/ci.yml"))["jobs"]
     matrix = jobs["part"]["strategy"]["matrix"]
     targets = re.findall(r"^([\w-]+):", text("Makefile"), re.MULTILINE)
@@ -53,8 +53,8 @@ def test_the_workflows_run_each_part_under_each_version_of_python():
         assert isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict), path
 
 
-def test_the_package_holds_what_the_pages_link_to():
-    """A source archive has each folder that pages link to, so that its links lead somewhere."""
+def test_the_source_archive_contains_all_folders():
+    """Links of the pages work in a source archive."""
     included = re.findall(r'^    "/([\w./]+)",$', text("pyproject.toml"), re.MULTILINE)
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT)
     folders = {path.partition("/")[0] for path in listed.stdout.split() if "/" in path} - {".github", ".ci"}

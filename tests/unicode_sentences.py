@@ -1,4 +1,4 @@
-"""Random text of every unpleasant kind, the same for the same seed."""
+"""Random texts of all unpleasant kinds, which a seed determines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import unicodedata
 LONGEST = 100_000
 LINE_ENDS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
 PLAIN = "the small cat sleeps on a warm chair and two dogs run along the cold river".split()
-#: Every seventh is plenty.
+#: Every seventh character, to save time.
 POINTS = [chr(point) for point in range(0x20, sys.maxunicode + 1, 7) if not 0xD800 <= point <= 0xDFFF]
 RIGHT_TO_LEFT = ["שלום", "עולם", "مرحبا", "بالعالم", "ܫܠܡܐ", "ދިވެހި", "ﷺ", "لا"]
-#: Of each kind, what its texts are made of.
+#: The parts of the texts of each kind.
 KINDS: dict[str, list[str]] = {
     "plain": PLAIN,
     "any": POINTS,
@@ -27,7 +27,7 @@ KINDS: dict[str, list[str]] = {
     "unassigned": [character for character in POINTS if unicodedata.category(character) == "Cn"],
     "private": [character for character in POINTS if unicodedata.category(character) == "Co"],
     "ideographs": [chr(point) for point in range(0x4E00, 0xA000)],
-    # What tokenizers take for their own.
+    # Special tokens of tokenizers.
     "specials": "[MASK] [SEP] [CLS] [PAD] [UNK] <mask> <s> </s> <pad> <unk> ##ing Ġthe".split(),
     "blank": ["", " ", "\t", "\u3000", "\xa0 \xa0", *LINE_ENDS],
     "punctuation": list("!?.,;:'\"()[]{}<>|\\/-_=+*&^%$#@~`"),
@@ -35,7 +35,7 @@ KINDS: dict[str, list[str]] = {
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
-    """``count`` texts of all kinds, three of them of 100,000 characters, without halves of surrogate pairs."""
+    """Random texts of all kinds without lone surrogates. Three of them have 100,000 characters."""
     rng = random.Random(seed)
     kinds, texts = list(KINDS.values()), []
     for number in range(count):
@@ -49,7 +49,7 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 
 
 def with_halves(texts: list[str], seed: int = 0) -> tuple[list[str], list[int]]:
-    """The texts, some with a half of a surrogate pair in them; and which."""
+    """Insert lone surrogates into some texts. Returns all texts and the numbers of the changed ones."""
     rng = random.Random(seed)
     places = sorted(rng.sample(range(len(texts)), max(1, len(texts) // 20)))
     spoilt = list(texts)
@@ -61,5 +61,5 @@ def with_halves(texts: list[str], seed: int = 0) -> tuple[list[str], list[int]]:
 
 
 def mended(text: str) -> str:
-    """As the builders say that it be done."""
+    """Repair lone surrogates as the errors of the builders recommend."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""Modules that own parameters or memory. The losses wire them to the objectives."""
+"""Modules with parameters or memory, which the losses connect to the objectives."""
 
 from st_contrastive.components.auxiliary_files import load_auxiliary, save_auxiliary
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM

@@ -1,4 +1,4 @@
-"""Saves and loads trained auxiliary networks: safetensors, with a JSON configuration."""
+"""Saves and loads auxiliary networks: weights as safetensors and a configuration as JSON."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WEIGHTS_NAME = "auxiliary.safetensors"
 def save_auxiliary(
     auxiliary: AuxiliaryMLM, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase, base_name: str = ""
 ) -> None:
-    """Write ``auxiliary_config.json`` and ``auxiliary.safetensors`` into a folder, which may hold other files.
+    """Write ``auxiliary.safetensors`` and then ``auxiliary_config.json`` into a folder, which may hold other files.
 
-    ``tokenizer`` is the encoder's, ``base_name`` the name of the checkpoint that training started from.
+    ``tokenizer`` is the encoder's. ``base_name`` is the name of the checkpoint that training started from.
     """
     folder = Path(path).expanduser()
     network = auxiliary.encoder.config.to_dict()
@@ -43,7 +43,7 @@ def save_auxiliary(
         "head_source": auxiliary.head.source,
         "network": network,
     }
-    # The configuration appears last. Without it nothing is loaded, so that no kill leaves it with other weights.
+    # Nothing loads without the configuration. It is written last, and an old one is removed before new weights appear.
     with complete_file(folder / CONFIG_NAME) as config_file, complete_file(folder / WEIGHTS_NAME) as weights:
         save_model(auxiliary, str(weights))
         config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -58,14 +58,19 @@ def load_auxiliary(
     tied_head: bool | None = None,
     lower_dropout: bool = False,
 ) -> AuxiliaryMLM:
-    """Load what :func:`save_auxiliary` wrote, from a folder or the hub, and check that it fits the encoder.
+    """Load an auxiliary network that :func:`save_auxiliary` wrote, from a folder or the hub.
 
-    ``tied_head=None`` keeps the head as it was saved. False gives a tied head a separate matrix, which starts as a copy
-    of the embedding matrix. ``lower_dropout`` keeps dropout on in the frozen part during training.
+    Args:
+        path: folder or hub name.
+        encoder: the encoder that the network must fit.
+        tokenizer: the encoder's tokenizer.
+        tied_head: None keeps the head as it was saved. False gives a tied head its own matrix, which starts as a copy
+            of the embedding matrix.
+        lower_dropout: keep dropout active in the frozen part during training.
 
     Raises:
         OSError: there is no such network, or it is damaged.
-        ValueError: it does not fit; the message names each property that differs.
+        ValueError: the network does not fit. The message names each property that differs.
     """
     folder = checkpoint_name(path, "auxiliary")
     try:
@@ -73,15 +78,16 @@ def load_auxiliary(
     except OSError as error:
         raise OSError(
             f"auxiliary {path} can't be loaded: {first_line(error)} Name a folder that "
-            "AuxiliaryMLMPretrainingLoss(...).save_auxiliary wrote."
+            "AuxiliaryMLMPretrainingLoss(...).save_auxiliary has written."
         ) from error
-    # A head with a matrix of its own can't be tied; a tied one can be given a matrix.
-    own = {"tokenizer_fingerprint": fingerprint(tokenizer), "tied_head": tied_head or None}
-    wanted = {**AuxiliaryMLM.get_signature(encoder), **own}
-    with _saying_that_it_is_damaged(path):
+    # A head that was saved with its own matrix can't become tied; the reverse is possible.
+    head_and_tokens = {"tokenizer_fingerprint": fingerprint(tokenizer), "tied_head": tied_head or None}
+    wanted = {**AuxiliaryMLM.get_signature(encoder), **head_and_tokens}
+    with _damaged_file_error(path):
         config: dict[str, Any] = json.loads(Path(config_file).read_text(encoding="utf-8"))
         properties = {name: config[name] for name in wanted}
-    require_fit(f"auxiliary {path} (made from {config['base_model_name'] or 'an unnamed encoder'})", properties, wanted)
+    origin = config["base_model_name"] or "an unnamed encoder"
+    require_fit(f"auxiliary {path} (trained with {origin})", properties, wanted)
     shape = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
     network = AutoModel.from_config(  # type: ignore[no-untyped-call]
         shape, attn_implementation=encoder.config._attn_implementation, trust_remote_code=False
@@ -91,7 +97,7 @@ def load_auxiliary(
     head = MaskedLMHead.from_config(shape, config["head_source"], tied=config["tied_head"])
     auxiliary = AuxiliaryMLM(network, head, config["split_layer"], lower_dropout=lower_dropout)
     auxiliary.to(dtype=encoder.dtype)
-    with _saying_that_it_is_damaged(path):
+    with _damaged_file_error(path):
         load_model(auxiliary, weights)
     if tied_head is False and auxiliary.head.tied:
         auxiliary.head.untie(embedding_matrix(auxiliary.encoder))
@@ -99,7 +105,8 @@ def load_auxiliary(
 
 
 @contextmanager
-def _saying_that_it_is_damaged(path: str | os.PathLike[str]) -> Iterator[None]:
+def _damaged_file_error(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn errors of a parser into an OSError that names the folder."""
     try:
         yield
     except (LookupError, RuntimeError, SafetensorError, TypeError, ValueError) as error:

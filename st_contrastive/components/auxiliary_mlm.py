@@ -1,4 +1,4 @@
-"""InfoCSE's auxiliary network: masked-LM that has to read the sentence vector to do well."""
+"""The auxiliary network of InfoCSE, whose masked-LM depends on the sentence vector."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from st_contrastive.encoder.partial import PartialEncoder
 class AuxiliaryMLM(PartialEncoder):
     """Frozen lower layers, a few trainable layers on top, and a masked-LM head (Wu et al., 2022, section 3).
 
-    The lower layers read the masked text. From the branching point on, the full encoder's sentence vector stands at
-    position 0; through it alone a gradient leaves the network, unless it is called with the full encoder's weights.
+    The lower layers read the masked text. At the branching point, the sentence vector of the full encoder replaces the
+    state at position 0. The gradient leaves the network only through that vector, unless the network is called with
+    weights of the full encoder.
 
-    Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one. A tied head takes
-    the embedding matrix of ``encoder``, whose lowest ``split_layer`` layers are frozen.
+    Use :meth:`from_encoder` for a new network and :func:`~st_contrastive.components.load_auxiliary` for a trained one.
+    The constructor freezes ``encoder``, except its layers from ``split_layer`` on. A tied head uses the encoder's
+    embedding matrix.
 
     Raises:
-        ValueError: the encoder's family does not work as an auxiliary network.
+        ValueError: an auxiliary network can't be built from the encoder's family.
     """
 
     def __init__(
@@ -48,21 +50,21 @@ class AuxiliaryMLM(PartialEncoder):
         tied_head: bool = False,
         lower_dropout: bool = False,
     ) -> AuxiliaryMLM:
-        """Copy the encoder's lower layers, and its uppermost ``extra_layers`` as the start of the trainable ones.
+        """Copy the encoder's lower layers, and its uppermost ``extra_layers`` to initialise the trainable layers.
 
-        The encoder is not changed, and its adapters are merged into the copy. Arguments are as in ``InfoCSELoss``.
+        The encoder is not changed, and its adapters are merged into the copy. ``InfoCSELoss`` explains the arguments.
 
         Raises:
-            ValueError: the encoder has too few layers, or layers that share their weights.
+            ValueError: the encoder has too few layers, or layers with shared weights.
         """
         depth = len(get_layers(encoder))
         split = depth // 2 if split_layer is None else split_layer
-        if extra_layers is None:  # a network as deep as the encoder predicts as well without the sentence vector
+        if extra_layers is None:  # a network as deep as the encoder would not need the sentence vector
             extra_layers = 2 if split + 2 < depth else 1
         if not 1 <= split < depth or not 1 <= extra_layers <= depth:
             raise ValueError(
-                f"The encoder has {depth} layer(s): split_layer must be at least 1 and below that, and extra_layers 1 "
-                f"to {depth}; got {split} and {extra_layers}."
+                f"The encoder has {depth} layer(s): split_layer must be at least 1 and less than {depth}, and "
+                f"extra_layers must be 1 to {depth}. Got {split} and {extra_layers}."
             )
         network = copy_encoder(encoder)
         owner, name = layer_stack(network)
@@ -74,19 +76,23 @@ class AuxiliaryMLM(PartialEncoder):
 
     @staticmethod
     def get_signature(encoder: PreTrainedModel) -> dict[str, Any]:
-        """What the network has in common with the encoder that is trained with it."""
+        """Properties of an encoder that its auxiliary network must share."""
         names = ("model_type", "vocab_size", "hidden_size", "max_position_embeddings")
         return {name: getattr(encoder.config, name, None) for name in names}
 
     @property
     def properties(self) -> dict[str, Any]:
-        """What :func:`require_fit` compares."""
-        depths = {"split_layer": self.split_layer, "extra_layers": self.extra_layers}
-        own = {"tied_head": self.head.tied, "lower_dropout": self.lower_dropout}
-        return {**self.get_signature(self.encoder), **depths, **own}
+        """Properties that :func:`require_fit` compares."""
+        return {
+            **self.get_signature(self.encoder),
+            "split_layer": self.split_layer,
+            "extra_layers": self.extra_layers,
+            "tied_head": self.head.tied,
+            "lower_dropout": self.lower_dropout,
+        }
 
     def train(self, mode: bool = True) -> AuxiliaryMLM:
-        """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` is set."""
+        """Set the mode as in PyTorch, but keep the frozen part in evaluation mode unless ``lower_dropout`` is set."""
         super().train(mode)
         self.encoder.train(mode and self.lower_dropout)
         self.layers[self.split_layer :].train(mode)
@@ -94,7 +100,7 @@ class AuxiliaryMLM(PartialEncoder):
 
 
 def require_fit(name: str, properties: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse an auxiliary network that has other properties than are wanted; None accepts any."""
+    """Require that an auxiliary network has the wanted properties. A wanted None accepts any value."""
     differing = [
         f"{key} is {properties[key]!r}, not {value!r}"
         for key, value in wanted.items()
@@ -102,6 +108,6 @@ def require_fit(name: str, properties: Mapping[str, Any], wanted: Mapping[str, A
     ]
     if differing:
         raise ValueError(
-            f"{name} does not fit: {'; '.join(differing)}. Use the encoder that it was trained with, and leave "
-            "arguments of the network out."
+            f"{name} does not fit: {'; '.join(differing)}. Use the encoder that it was trained with, and drop the "
+            "network's arguments."
         )

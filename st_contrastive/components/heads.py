@@ -1,4 +1,4 @@
-"""Heads on top of the sentence embeddings, in training only."""
+"""Heads on top of the sentence vectors, which are only used in training."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class TanhHead(nn.Sequential):
 
 
 class Projector(nn.Sequential):
-    """The projector of InfoCSE's and DiffCSE's authors, (N, d) to (N, d): two linear layers with BatchNorm.
+    """The projector in the code of InfoCSE and DiffCSE, (N, d) to (N, d): two linear layers with BatchNorm.
 
-    Call it once for both views: the rows of a call share their BatchNorm statistics.
+    Call it once for both views, because all rows of a call share BatchNorm statistics.
     """
 
     def __init__(self, width: int, dtype: torch.dtype | None = None) -> None:
@@ -36,7 +36,7 @@ class Projector(nn.Sequential):
 class PredictionHead(nn.Sequential):
     """ConIsI's predictor g(x) = ELU(BatchNorm(W1 x + b1)), (N, d) to (N, d) (eq. 2).
 
-    Call it once for all views: the rows of a call share their BatchNorm statistics.
+    Call it once for all views, because all rows of a call share BatchNorm statistics.
     """
 
     def __init__(self, width: int, dtype: torch.dtype | None = None) -> None:
@@ -45,7 +45,7 @@ class PredictionHead(nn.Sequential):
 
 
 def new_linear(inputs: int, outputs: int, *, bias: bool = True, dtype: torch.dtype | None = None) -> nn.Linear:
-    """A linear layer whose weights start from N(0, 0.02) and its bias from 0, as BERT's and all of the authors' do."""
+    """A linear layer with weights from N(0, 0.02^2) and a bias of 0, as in BERT and in the code of all papers."""
     layer = nn.Linear(inputs, outputs, bias=bias, dtype=dtype)
     nn.init.normal_(layer.weight, std=0.02)
     if bias:
@@ -53,5 +53,5 @@ def new_linear(inputs: int, outputs: int, *, bias: bool = True, dtype: torch.dty
     return layer
 
 
-#: The heads that a loss's argument ``head`` names.
+#: Values of the losses' argument ``head``.
 HEADS: dict[str, type[TanhHead] | type[Projector]] = {"tanh": TanhHead, "projector": Projector}

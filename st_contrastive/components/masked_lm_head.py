@@ -1,4 +1,4 @@
-"""A masked-LM head of the encoder's own family, from its checkpoint if that has one."""
+"""A masked-LM head for an encoder, from its checkpoint if that has one."""
 
 from __future__ import annotations
 
@@ -29,25 +29,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _LastStates(BaseModelOutput):
-    """An encoder's output, with the field that Longformer's head hands on."""
+    """The output of an encoder, with a field that Longformer's masked-LM model reads."""
 
     global_attentions: Tensor | None = None
 
 
 class _PassThrough(nn.Module):
-    """Replaces the encoder inside a masked-LM model: the input is taken as the last hidden states."""
+    """Replaces the encoder inside a masked-LM model, and returns its input as the last hidden states."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _LastStates:
         return _LastStates(last_hidden_state=inputs_embeds)
 
 
 class MaskedLMHead(nn.Module):
-    """Vocabulary logits from hidden states, computed by transformers' masked-LM class of the encoder's family.
+    """Vocabulary logits from hidden states, computed by the masked-LM class of the encoder's family in transformers.
 
-    The decoder's matrix is the largest part. Either the head owns and trains it, or the head is tied: then it owns the
-    rest only, and takes the embedding matrix of the encoder that a call names. ``source`` is "checkpoint" if the head's
-    weights are trained, "new" if not. Use :meth:`for_encoder`; the constructor removes the encoder of a masked-LM
-    model.
+    Most weights are in the decoder's matrix. An untied head owns and trains this matrix. A tied head has no matrix, and
+    uses the embedding matrix of the encoder that is passed to it. Use :meth:`for_encoder`; the constructor removes the
+    encoder from a masked-LM model.
+
+    Attributes:
+        source: "checkpoint" if the head's weights were trained, else "new".
+        tied: whether the head is tied.
     """
 
     def __init__(self, model: PreTrainedModel, source: Literal["checkpoint", "new"], *, tied: bool) -> None:
@@ -58,18 +61,18 @@ class MaskedLMHead(nn.Module):
         self.network = model
         self.source: Literal["checkpoint", "new"] = source
         self.tied = tied
-        # A tied head has no parameter for the matrix, so that it is not trained, saved or synchronised twice.
+        # Without a parameter of a tied head, the matrix is not trained, saved or synchronised twice.
         decoder.register_parameter("weight", None if tied else nn.Parameter(decoder.weight.detach().clone()))
         self.train()  # transformers loads in evaluation mode
 
     @classmethod
     def for_encoder(cls, encoder: PreTrainedModel, *, tied: bool | None = False) -> MaskedLMHead:
-        """The checkpoint's head if it has one, else a new one, whose decoder starts as the embedding matrix.
+        """The head of the encoder's checkpoint, or a new head whose decoder starts as the embedding matrix.
 
-        With ``tied=None`` the head is tied, unless the checkpoint's decoder has another matrix than its embeddings.
+        With ``tied=None`` the head is tied, unless decoder and embeddings differ in the checkpoint.
         """
         matrix = embedding_matrix(encoder)
-        with _finding_a_head(encoder.config):
+        with _head_errors(encoder.config):
             model = _from_checkpoint(encoder, matrix)
         source: Literal["checkpoint", "new"] = "new" if model is None else "checkpoint"
         if model is None:
@@ -79,33 +82,33 @@ class MaskedLMHead(nn.Module):
         decoder = _decoder(model)
         if decoder.weight.shape != matrix.shape:
             raise ValueError(
-                f"The masked-LM head of {type(model).__name__} has a decoder of shape {tuple(decoder.weight.shape)}, "
-                f"the encoder's embeddings {tuple(matrix.shape)}: they don't fit together. Take an encoder such as "
-                "BERT or RoBERTa; DeBERTa-v2 works with config_kwargs={'legacy': True}."
+                f"The decoder of {type(model).__name__} has the shape {tuple(decoder.weight.shape)}, but the encoder's "
+                f"embeddings have {tuple(matrix.shape)}. Use an encoder such as BERT or RoBERTa; DeBERTa-v2 works with "
+                "config_kwargs={'legacy': True}."
             )
-        if tied is None:  # the encoder's own matrix may have been trained since it was loaded
+        if tied is None:  # the encoder's matrix may have been trained since it was loaded: compare the checkpoint's
             tied = source == "new" or torch.equal(decoder.weight, embedding_matrix(model))
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
-        with _finding_a_head(encoder.config), torch.no_grad():
+        with _head_errors(encoder.config), torch.no_grad():
             head = cls(model, source, tied=tied)
-            head(matrix.new_zeros(1, encoder.config.hidden_size), encoder)  # some families' heads read more than states
+            head(matrix.new_zeros(1, encoder.config.hidden_size), encoder)  # fails if a head needs more than states
         return head
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, source: Literal["checkpoint", "new"], *, tied: bool) -> MaskedLMHead:
-        """A head for an encoder of that configuration, with random weights."""
+        """A head with random weights for an encoder of this configuration."""
         return cls(_untrained(config), source, tied=tied)
 
     def untie(self, matrix: Tensor) -> None:
-        """Give the head its own matrix, which starts as a copy of ``matrix``."""
+        """Add a trainable decoder matrix, which starts as a copy of ``matrix``."""
         self.tied = False
         decoder = self.network.get_submodule(self._decoder_name)
         decoder.register_parameter("weight", nn.Parameter(matrix.detach().clone()))
 
     def forward(self, hidden: Tensor, encoder: PreTrainedModel) -> Tensor:
-        """Logits (M, V) of hidden states (M, d); a tied head takes the encoder's embedding matrix."""
-        # The encoder may have been cast since, as by the Trainer's bf16_full_eval. A tied head may own nothing.
+        """Logits (M, V) of hidden states (M, d). A tied head uses the embedding matrix of ``encoder``."""
+        # The Trainer may have cast the encoder (bf16_full_eval). A tied head may have no parameters.
         matrix = embedding_matrix(encoder)
         dtype = next(self.network.parameters(), matrix).dtype
         weights = {f"{self._decoder_name}.weight": matrix.to(dtype)} if self.tied else {}
@@ -115,9 +118,9 @@ class MaskedLMHead(nn.Module):
     def summed_losses(
         self, encoder: PreTrainedModel, rows: TokenBatch, masked: CorruptedTokens, *states: Tensor
     ) -> tuple[Tensor, ...]:
-        """Summed cross-entropy of the masked tokens from each of the states (N, L, d), and the number of these tokens.
+        """Summed cross-entropy of the masked tokens for each of ``states`` (N, L, d), then the number of masked tokens.
 
-        ``encoder`` is as in :meth:`forward`.
+        :meth:`forward` explains ``encoder``.
         """
         positions = masked.positions()
         targets = rows.ids.flatten()[positions]
@@ -127,17 +130,17 @@ class MaskedLMHead(nn.Module):
 
 
 def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedModel | None:
-    """The masked-LM model of the encoder's checkpoint; None where that can't be loaded, or has no trained head."""
+    """The masked-LM model of the encoder's checkpoint; None if there is no checkpoint or no trained head in it."""
     name, config = encoder.config._name_or_path, _head_config(encoder.config)
     if not name:
         return None
     try:
-        # Tokens may have been added to the encoder since it was loaded.
+        # The encoder may have more tokens than its checkpoint.
         saved = AutoConfig.from_pretrained(checkpoint_name(name, "checkpoint"), trust_remote_code=False)
         size, config.vocab_size = config.vocab_size, getattr(saved, "vocab_size", config.vocab_size)
         model = load_masked_lm(name, "the encoder's checkpoint", config=config)
     except OSError as error:
-        if isinstance(error.__cause__, (RuntimeError, ValueError)):  # there is a checkpoint, of another kind or shape
+        if isinstance(error.__cause__, (RuntimeError, ValueError)):  # the checkpoint has another kind or shape
             raise
         logger.warning("No masked-LM head could be loaded: %s", first_line(error))
         return None
@@ -150,7 +153,7 @@ def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedMode
 
 
 def _untrained(config: PretrainedConfig) -> PreTrainedModel:
-    with _finding_a_head(config):
+    with _head_errors(config):
         model = AutoModelForMaskedLM.from_config(  # type: ignore[no-untyped-call]
             _head_config(config), trust_remote_code=False
         )
@@ -158,7 +161,7 @@ def _untrained(config: PretrainedConfig) -> PreTrainedModel:
 
 
 def _head_config(config: PretrainedConfig) -> PretrainedConfig:
-    """That of a model with one layer: only the head is needed, but some families divide by the depth."""
+    """The configuration with one layer, since only the head is needed. Some families divide by the number of layers."""
     config = copy.deepcopy(config)
     set_depth(config, [0])
     return config
@@ -168,6 +171,6 @@ def _decoder(model: PreTrainedModel) -> nn.Linear:
     return cast(nn.Linear, model.get_output_embeddings())  # type: ignore[no-untyped-call]
 
 
-def _finding_a_head(config: PretrainedConfig) -> AbstractContextManager[None]:
-    """Some families reject a single layer, others have no head, or one of its own."""
+def _head_errors(config: PretrainedConfig) -> AbstractContextManager[None]:
+    """Context that refuses families without a suitable head. Some have no head, others reject a single layer."""
     return family_errors(f"transformers has no suitable masked-LM head for the model type {config.model_type!r}")

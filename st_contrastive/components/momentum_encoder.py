@@ -1,4 +1,4 @@
-"""MoCo's momentum encoder: a copy of an encoder that follows it slowly and computes the keys of a queue."""
+"""The momentum encoder of MoCo: a slowly moving copy of the encoder, which computes the keys of a queue."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from st_contrastive.encoder.copies import copy_module
 from st_contrastive.encoder.passes import Encoded
 from st_contrastive.encoder.token_batch import TokenBatch
 
-#: The last step of each optimizer among those of all. Tensors have versions, but a fused AdamW, the Trainer's default,
-#: does not raise them.
+#: Number of each optimizer's last step, counted over all optimizers. A fused AdamW, the Trainer's default, does not
+#: increase the versions of tensors.
 _last_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
 
 
 @functools.cache
 def _count_optimizer_steps() -> None:
-    """From the first momentum encoder on, note each step of any optimizer."""
+    """Record each step of any optimizer. The hook is only installed once."""
     numbers = itertools.count(1)
 
     def note(optimizer: Optimizer, *_: object) -> None:
@@ -35,14 +35,14 @@ def _count_optimizer_steps() -> None:
 
 
 class MomentumEncoder(nn.Module):
-    r"""Copies of modules, whose weights are a moving average of the modules' (eq. 2 of MoCo, He et al., 2020).
+    r"""Copies of modules whose weights are moving averages (eq. 2 of MoCo, He et al., 2020).
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
-    They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. They move once for each
-    change of the followed weights, by an optimizer's step or in place (not through ``.data``), so that batches whose
-    gradients are accumulated share one step. Half precision would round small steps away: the copies are in float32 at
-    least, and stay so when the loss is cast.
+    The copies are not trained. As in ESimCSE they are always in evaluation mode, without dropout. They move once for
+    each change of the trained weights, by an optimizer's step or in place (not through ``.data``): batches with
+    accumulated gradients share one step. Small steps would be lost to rounding in half precision, so the copies stay in
+    float32 or higher even if the loss is cast.
 
     Args:
         model: the modules of the trained model.
@@ -56,16 +56,16 @@ class MomentumEncoder(nn.Module):
         self.momentum = momentum
         self.copies = nn.ModuleList(copy_module(module) for module in model).requires_grad_(False)
         self.head = None if head is None else copy_module(head).requires_grad_(False)
-        self._apply(lambda tensor: tensor)  # widens them
+        self._apply(lambda tensor: tensor)  # converts half precision to float32
         self._seen: tuple[int, ...] | None = None
         self.train(False)
 
     @torch.no_grad()
     def update(self, model: Sequence[nn.Module], head: nn.Module | None = None) -> None:
-        """Move the copies' weights towards those of the modules, and copy the modules' buffers.
+        """Move the copies' weights towards the modules' weights, and copy the modules' buffers.
 
-        Does nothing if the modules' weights have not changed since the last call. Other weights, or weights of other
-        shapes, than those that were copied are refused.
+        Does nothing if the modules' weights have not changed since the last call. Weights with other names or shapes
+        than the copies' are refused.
         """
         copies = self.copies if self.head is None else nn.ModuleList([*self.copies, self.head])
         modules = nn.ModuleList([*model, *([] if self.head is None or head is None else [head])])
@@ -73,12 +73,12 @@ class MomentumEncoder(nn.Module):
         changes = _changes(list(weights.values()))
         if changes == self._seen:
             return
-        shapes = ({(name, tuple(p.shape)) for name, p in own.items()} for own in (averages, weights))
+        shapes = ({(name, tuple(p.shape)) for name, p in part.items()} for part in (averages, weights))
         if different := sorted(set.symmetric_difference(*shapes)):
             name, shape = different[0]
             raise ValueError(
-                f"The encoder's weights are not those that were copied: {name!r} of shape {shape} is in one of the two "
-                "alone. Build the loss after adapters, layers or tokens were added or removed."
+                f"The encoder's weights have changed since they were copied: only one of the two has {name!r} of shape "
+                f"{shape}. Build the loss after you add or remove adapters, layers or tokens."
             )
         self._seen = changes
         current = [weights[name].to(average.dtype) for name, average in averages.items()]
@@ -88,32 +88,34 @@ class MomentumEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, rows: TokenBatch) -> Encoded:
-        """The rows after the copies of the model, without gradient."""
+        """Encode rows with the copies, without gradient."""
         features = rows.features()
         for module in self.copies:
             features = module(features)
         return Encoded.of(features)
 
     def train(self, mode: bool = True) -> MomentumEncoder:
-        """Keep evaluation mode, whatever ``mode`` is."""
+        """Stay in evaluation mode and ignore ``mode``."""
         return super().train(False) if self.training else self
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> MomentumEncoder:
-        """As in PyTorch, which moves and casts by it; but what would be in half precision is float32."""
+        """Move and cast as in PyTorch, but to float32 in place of half precision."""
 
-        def widened(tensor: Tensor) -> Tensor:
+        def move_and_widen(tensor: Tensor) -> Tensor:
             result = fn(tensor)
-            narrow = result.is_floating_point() and result.dtype.itemsize < 4
-            return tensor.to(result.device, torch.float32) if narrow else result
+            is_half = result.is_floating_point() and result.dtype.itemsize < 4
+            return tensor.to(result.device, torch.float32) if is_half else result
 
-        super()._apply(widened, *args, **kwargs)  # type: ignore[no-untyped-call]
+        super()._apply(move_and_widen, *args, **kwargs)  # type: ignore[no-untyped-call]
         return self
 
 
 def _changes(weights: Sequence[Tensor]) -> tuple[int, ...]:
-    """The last step of an optimizer that holds one of the weights, and the weights' versions."""
+    """The number of the last step by an optimizer of these weights, and the weights' versions."""
     ids = {id(weight) for weight in weights}
-    held = (
-        step for each, step in _last_steps.items() if any(id(p) in ids for g in each.param_groups for p in g["params"])
+    steps = (
+        step
+        for optimizer, step in _last_steps.items()
+        if any(id(weight) in ids for group in optimizer.param_groups for weight in group["params"])
     )
-    return (max(held, default=0), *(weight._version for weight in weights))
+    return (max(steps, default=0), *(weight._version for weight in weights))

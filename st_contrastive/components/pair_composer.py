@@ -1,4 +1,4 @@
-"""Composes sentence pairs from token ids on the device, without tokenising again."""
+"""Composes sentence pairs from token ids on the device, without tokenizing again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPECIALS = ("prefix", "middle", "suffix")
 
 @dataclass(frozen=True)
 class Content:
-    """Sentences without their special tokens: ``ids`` (N, W) and ``lengths`` (N,), behind which ids are undefined."""
+    """Sentences without special tokens: ``ids`` (N, W) and ``lengths`` (N,). Ids beyond the length are undefined."""
 
     ids: Tensor
     lengths: Tensor
@@ -26,12 +26,12 @@ class Content:
         return Content(self.ids[rows], self.lengths[rows])
 
     def followed_by(self, other: Content) -> Content:
-        """The rows of both; the shorter ones are padded."""
+        """The rows of this object, then those of ``other``, padded to one width."""
         ids = torch.cat(_of_one_width(self.ids, other.ids))
         return Content(ids, torch.cat([self.lengths, other.lengths]))
 
     def unless_equal(self, sentences: Content, others: Content) -> Content:
-        """The rows, but where one is the same as that of ``sentences``, that of ``others``."""
+        """Replace rows that equal the row of ``sentences`` by the row of ``others``."""
         mine, theirs, third = _of_one_width(self.ids, sentences.ids, others.ids)
         beyond = torch.arange(mine.shape[1], device=mine.device) >= self.lengths[:, None]
         equal = (self.lengths == sentences.lengths) & ((mine == theirs) | beyond).all(dim=1)
@@ -46,21 +46,21 @@ def _of_one_width(*ids: Tensor) -> list[Tensor]:
 class PairComposer(nn.Module):
     """Builds the tokenizer's output for a pair of texts from the token ids of the single texts.
 
-    BERT: ``[CLS] a [SEP] b [SEP]`` with token types 0 and 1; RoBERTa and MPNet: ``<s> a </s></s> b </s>``. The special
-    tokens and types are read from the tokenizer's own output, for any family. Batches are right-padded.
+    BERT: ``[CLS] a [SEP] b [SEP]`` with token types 0 and 1; RoBERTa and MPNet: ``<s> a </s></s> b </s>``. Special
+    tokens and types of any family are read from the tokenizer's output. Batches are right-padded.
 
     Args:
-        tokenizer: the encoder's.
-        max_length: maximum tokens of a pair, including special tokens; the longer sentence is truncated first, as with
-            the tokenizer's ``longest_first``. None does not truncate.
-        types: how many token types the encoder has; higher ones become its last. None keeps the tokenizer's.
+        tokenizer: the encoder's tokenizer.
+        max_length: maximum number of tokens of a pair, including special tokens. The longer sentence is truncated
+            first, like ``longest_first`` of the tokenizer. None does not truncate.
+        types: number of token types of the encoder. Higher types become its last type. None keeps all types.
     """
 
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, types: int | None = None
     ) -> None:
         super().__init__()
-        self.pad_id = int(tokenizer.pad_token_id or 0)  # without one, no batch can be made
+        self.pad_id = int(tokenizer.pad_token_id or 0)  # without a padding token there are no batches
         self.pad_type = int(getattr(tokenizer, "pad_token_type_id", 0) or 0)
         self.has_types = "token_type_ids" in tokenizer.model_input_names
         self.type_count = types or None
@@ -77,9 +77,9 @@ class PairComposer(nn.Module):
         self.max_length = max_length
 
     def content(self, input_ids: Tensor, attention_mask: Tensor, prompt_length: int = 0) -> Content:
-        """Remove the special tokens of single sentences, given as right-padded ids and mask (N, L).
+        """Remove special tokens and a prompt from single sentences with right-padded ids and mask (N, L).
 
-        A prompt, with the special tokens before it, is removed where its length is given.
+        ``prompt_length`` includes the special tokens before the prompt.
         """
         begin = max(self.single_prefix, prompt_length)
         width = input_ids.shape[1] - begin - self.single_suffix
@@ -87,7 +87,7 @@ class PairComposer(nn.Module):
         return Content(input_ids[:, begin : begin + max(width, 0)], lengths.clamp(min=0))
 
     def forward(self, first: Content, second: Content) -> dict[str, Tensor]:
-        """``input_ids``, ``attention_mask`` and, if the tokenizer has them, ``token_type_ids`` of the N pairs."""
+        """Compose N pairs: ``input_ids``, ``attention_mask`` and, if the tokenizer uses them, ``token_type_ids``."""
         rows, device = first.ids.shape[0], first.ids.device
         widths = first.ids.shape[1], second.ids.shape[1]
         lengths = first.lengths, second.lengths
@@ -100,7 +100,7 @@ class PairComposer(nn.Module):
         total = (lengths[0] + lengths[1] + self.pair_specials)[:, None]
         width = source.shape[1] - 1
         position = torch.arange(width if self.max_length is None else min(width, self.max_length), device=device)
-        # The column in `source` of each output token: skip the unused columns of the first sentence, then the second.
+        # Column in `source` of each output token. Unused columns of the first and the second sentence are skipped.
         end_first = len(prefix) + lengths[0][:, None]
         end_second = end_first + len(middle) + lengths[1][:, None]
         index = position + (position >= end_first) * (widths[0] - lengths[0][:, None])
@@ -118,7 +118,7 @@ class PairComposer(nn.Module):
 
 
 def _truncated(first: Tensor, second: Tensor, budget: int) -> tuple[Tensor, Tensor]:
-    """Lengths after truncation as in ``longest_first``: the longer to the shorter's length, then both equally."""
+    """Lengths after ``longest_first``: the longer text is cut to the shorter's length, then both are cut equally."""
     swapped = first > second
     short, long = torch.minimum(first, second), torch.maximum(first, second)
     long = torch.minimum(long, torch.maximum(short, budget - short))
@@ -129,7 +129,7 @@ def _truncated(first: Tensor, second: Tensor, budget: int) -> tuple[Tensor, Tens
 
 
 def _probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A text of tokens that the template for pairs has none of."""
+    """A text without any token of the template for pairs."""
     specials = set(tokenizer("", "")["input_ids"])
     for text in ("a", "the", "1", *list(tokenizer.get_vocab())[-100:]):
         tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -156,5 +156,8 @@ def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> tuple[list[lis
             specials[-1].append((ids[index], types[index]))
             index += 1
     if len(content_types) != len(texts):
-        raise ValueError(f"The tokenizer {type(tokenizer).__name__} gave no usable template for {len(texts)} text(s).")
+        raise ValueError(
+            f"The special tokens of {type(tokenizer).__name__} around {len(texts)} text(s) can't be found: it changes "
+            "the texts. Use another loss, such as SimCSELoss."
+        )
     return specials, content_types

@@ -1,4 +1,4 @@
-"""Reads parts of pre-trained checkpoints, by folder or hub name, without running their code."""
+"""Loads parts of pre-trained checkpoints by folder or hub name, without running their code."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from st_contrastive._files import checkpoint_name
 
 
 def load_tokenizer(name: str | os.PathLike[str], argument: str, **options: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub name; ``argument`` names it in errors, ``options`` are transformers'."""
+    """Load a checkpoint's tokenizer. ``argument`` is its name in errors; ``options`` go to transformers."""
     with _loading(name, argument) as checkpoint:
         tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False, **options)
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 
 def load_embeddings(name: str | os.PathLike[str], argument: str, **options: Any) -> Tensor:
-    """The checkpoint's input embeddings, (V, w). Otherwise as :func:`load_tokenizer`."""
+    """Load a checkpoint's input embeddings (V, w). Arguments are as in :func:`load_tokenizer`."""
     with _loading(name, argument) as checkpoint:
         model, report = AutoModel.from_pretrained(
             checkpoint, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
@@ -33,12 +33,15 @@ def load_embeddings(name: str | os.PathLike[str], argument: str, **options: Any)
     matrix = model.get_input_embeddings().weight
     saved = {key for key, parameter in model.named_parameters() if parameter is matrix}
     if not saved or saved & set(report["missing_keys"]):
-        raise OSError(f"{argument} {name} holds no input embeddings: name a checkpoint that was trained on text.")
+        raise OSError(f"{argument} {name} holds no input embeddings. Name a checkpoint that was trained on text.")
     return cast(Tensor, matrix.detach())
 
 
 def load_masked_lm(name: str | os.PathLike[str], argument: str, **options: Any) -> PreTrainedModel | None:
-    """The checkpoint as a masked-LM model; None where it has no trained masked-LM head. See :func:`load_tokenizer`."""
+    """Load a checkpoint as a masked-LM model; None if it has no trained masked-LM head.
+
+    Arguments are as in :func:`load_tokenizer`.
+    """
     with _loading(name, argument) as checkpoint:
         model, report = AutoModelForMaskedLM.from_pretrained(
             checkpoint, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
@@ -48,7 +51,7 @@ def load_masked_lm(name: str | os.PathLike[str], argument: str, **options: Any) 
 
 
 def fingerprint(tokenizer: PreTrainedTokenizerBase) -> int:
-    """A 31-bit checksum of all tokens and their ids."""
+    """A 31-bit checksum of a tokenizer's tokens and their ids."""
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
     text = "\n".join(f"{token_id} {token}" for token, token_id in vocabulary)
     return zlib.crc32(text.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
@@ -56,9 +59,9 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> int:
 
 @contextmanager
 def _loading(name: str | os.PathLike[str], argument: str) -> Iterator[str]:
-    """The checkpoint as transformers takes it, which is silent while it loads; its errors name the argument."""
+    """Context with a checkpoint's folder or name, in which transformers is silent and errors name the argument."""
     checkpoint, verbosity = checkpoint_name(name, argument), transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity(logging.CRITICAL)  # it lists each weight that is not used
+    transformers_logging.set_verbosity(logging.CRITICAL)  # else it lists each unused weight
     try:
         yield checkpoint
     except (OSError, ValueError, KeyError, RuntimeError) as error:

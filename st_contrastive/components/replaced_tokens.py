@@ -1,4 +1,4 @@
-"""DiffCSE's detector: finds the tokens that a frozen generator replaced, given the original's sentence vector."""
+"""The detector of DiffCSE, which reads a sentence vector to find the tokens that a generator replaced."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from st_contrastive.objectives.contrast import at_least_float32
 
 
 class ReplacedTokenDetector(nn.Module):
-    """A frozen generator fills in masked tokens; a discriminator finds the replaced ones (Chuang et al., 2022).
+    """A frozen generator fills in masked tokens, and a discriminator finds the replaced tokens (Chuang et al., 2022).
 
-    The discriminator is a trained copy of the encoder. The sentence vector replaces its embedding-layer output at
-    position 0: the better that vector describes the original sentence, the easier the edits are to find. Its gradient
-    reaches the encoder through that vector only. The encoder itself is not changed.
+    The discriminator is a trained copy of the encoder. The sentence vector replaces its embedding at position 0. The
+    better this vector describes the original sentence, the easier it is to find the edits. The gradient reaches the
+    encoder only through this vector. The encoder is not changed.
 
-    A generator that is a head, or the folder of an auxiliary network that has one, works on a frozen copy of the
-    encoder; None takes the head of the encoder's checkpoint. Arguments are as in ``DiffCSELoss``.
+    If ``generator`` is a head, or the folder of an auxiliary network with a head, the generator is a frozen copy of the
+    encoder with this head. None uses the head of the encoder's checkpoint. ``DiffCSELoss`` explains the arguments.
 
     Raises:
         OSError: the generator can't be loaded.
-        ValueError: it is no masked-LM model, or has another vocabulary.
+        ValueError: the generator is not a masked-LM model, or has another vocabulary.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ReplacedTokenDetector(nn.Module):
             decoder = generator.get_output_embeddings()  # type: ignore[no-untyped-call]
             if decoder is None or generator.config.vocab_size != encoder.config.vocab_size:
                 raise ValueError(
-                    f"generator must be a masked-LM model with the encoder's {encoder.config.vocab_size} tokens, got "
+                    f"generator must be a masked-LM model with the encoder's {encoder.config.vocab_size} tokens. Got "
                     f"{type(generator).__name__} with {generator.config.vocab_size}."
                 )
             generator = copy.deepcopy(generator)
@@ -70,15 +70,15 @@ class ReplacedTokenDetector(nn.Module):
             head = MaskedLMHead.for_encoder(encoder, tied=None) if generator is None else copy.deepcopy(generator)
             if head.source == "new":
                 warn(
-                    "The encoder's checkpoint has no masked-LM head, so its copy fills in tokens at random. Give "
-                    "generator, a masked-LM checkpoint with the same tokenizer, or the folder that save_auxiliary "
-                    "wrote."
+                    "The encoder's checkpoint has no masked-LM head, so its copy fills in tokens at random. Set "
+                    "generator to a masked-LM checkpoint with the same tokenizer, or to a folder that save_auxiliary "
+                    "has written."
                 )
         self.generator, self.generator_head = network.requires_grad_(False), head.requires_grad_(False)
         discriminator = copy_encoder(encoder).requires_grad_(True)
         self.discriminator = PartialEncoder(discriminator, 0, "a detector of replaced tokens")
         self.classifier = new_linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
-        self.to(discriminator.device)  # a generator that was loaded by name is on the CPU
+        self.to(discriminator.device)  # a loaded generator is on the CPU
         self.eval()
         ids = torch.tensor([[1, 2]], device=discriminator.device)
         with trial_pass(network, "a generator for this head"):
@@ -86,16 +86,19 @@ class ReplacedTokenDetector(nn.Module):
         self.train(True)
 
     def forward(self, texts: dict[str, Any], vectors: Tensor, masked: CorruptedTokens) -> tuple[Tensor, Tensor]:
-        """Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
+        """Scores (N, L, 2) of "original" and "replaced", and a bool tensor (N, L) that is True for replaced tokens.
 
-        ``texts`` are as the encoder takes them, ``vectors`` the sentences' (N, d), ``masked`` from :attr:`masking`.
+        Args:
+            texts: the encoder's input.
+            vectors: sentence vectors (N, d).
+            masked: the output of :attr:`masking`.
         """
         edited = self.replace(texts, masked)
         states = self.discriminator({**texts, "input_ids": edited}, vectors)
         return self.classifier(states), edited != texts["input_ids"]
 
     def summed_losses(self, rows: TokenBatch, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Summed cross-entropy of which attended tokens were replaced (eq. 3 and 4), and the number of tokens."""
+        """Summed cross-entropy of finding replaced tokens (eq. 3 and 4), and the number of tokens without padding."""
         scores, replaced = self(rows.token_tensors, vectors, masked)
         attended = (rows.mask != 0).flatten()
         losses = F.cross_entropy(at_least_float32(scores).flatten(0, 1), replaced.flatten().long(), reduction="none")
@@ -103,8 +106,10 @@ class ReplacedTokenDetector(nn.Module):
 
     @torch.no_grad()
     def replace(self, texts: dict[str, Any], masked: CorruptedTokens) -> Tensor:
-        """The token ids (N, L), the likeliest in place of the masked ones, under the generator's dropout in training;
-        special tokens are never filled in."""
+        """Replace masked tokens by the likeliest tokens, but never by special ones. Returns token ids (N, L).
+
+        In training the generator has dropout.
+        """
         positions = masked.positions()
         logits = self._fill({**texts, "input_ids": masked.input_ids}, positions)
         special = self.masking.special
@@ -123,7 +128,7 @@ def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizer
     if model is None or fingerprint(vocabulary) != fingerprint(tokenizer):
         raise ValueError(
             f"generator {name} must be a checkpoint with a masked-LM head and the model's tokenizer "
-            f"({type(tokenizer).__name__}, {len(tokenizer)} tokens); it has {'no' if model is None else 'a'} head and "
+            f"({type(tokenizer).__name__}, {len(tokenizer)} tokens). It has {'no' if model is None else 'a'} head and "
             f"{type(vocabulary).__name__} with {len(vocabulary)} tokens."
         )
     return model

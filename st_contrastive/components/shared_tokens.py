@@ -1,4 +1,4 @@
-"""Tokens that two vocabularies share, and the affine map between their embedding matrices that is fitted on them."""
+"""Tokens that two vocabularies share, and an affine map between their embeddings that is fitted to these tokens."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from transformers import PreTrainedTokenizerBase
 from st_contrastive.encoder.tokenizers import keep_settings
 
 _ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token", "bos_token", "eos_token")
-#: How vocabularies mark the inside (WordPiece), the beginning (SentencePiece, byte-level BPE) or the end of words.
+#: Marks for the inside (WordPiece), the beginning (SentencePiece, byte-level BPE) or the end of a word.
 _MARKS = ("##", "▁", "Ġ", "</w>")
 _IDEOGRAPH = re.compile("[\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How well a map transfers one embedding matrix into another's space, measured on shared tokens outside the fit.
+    """Quality of a map between two embedding spaces, measured on held-out shared tokens.
 
     Attributes:
-        shared_tokens: how many tokens both vocabularies have.
-        residual: squared error of the predicted embeddings over their variance; 0 is perfect, 1 is no better than
-            predicting the mean embedding.
-        cosine: mean cosine of a token's predicted embedding and its embedding in the encoder.
+        shared_tokens: number of tokens in both vocabularies.
+        residual: squared error of the predicted embeddings divided by their variance. 0 is perfect, and 1 is the error
+            of predicting the mean embedding.
+        cosine: mean cosine between predicted embeddings and the encoder's embeddings.
     """
 
     shared_tokens: int
@@ -35,17 +35,17 @@ class Alignment:
 
     def __str__(self) -> str:
         return (
-            f"{self.shared_tokens:,} shared tokens; on those left out of the fit, residual {self.residual:.3f} "
-            f"and cosine {self.cosine:.3f}"
+            f"{self.shared_tokens:,} shared tokens; on held-out tokens, residual {self.residual:.3f} and cosine "
+            f"{self.cosine:.3f}"
         )
 
 
 def shared_tokens(foreign: PreTrainedTokenizerBase, native: PreTrainedTokenizerBase) -> tuple[Tensor, Tensor]:
-    """Ids of the tokens that mean the same text in both vocabularies, (n,) and (n,).
+    """Ids (n,) in the foreign and (n,) in the native vocabulary of the tokens for the same text.
 
-    Tokens are compared by their text and by whether they begin a word, which vocabularies mark in different ways.
-    Punctuation and ideographs, which are words in some schemes only, are compared by text, and special tokens by role,
-    such as [CLS]. If the native tokenizer is uncased, the foreign text is lower-cased too.
+    Tokens are compared by their text and by their place, at the beginning of a word or inside it. Punctuation and
+    ideographs are compared only by text, because some vocabularies treat them as words. Special tokens are compared by
+    role, such as [CLS]. If the native tokenizer is uncased, foreign tokens are lower-cased too.
     """
     with keep_settings(native):
         lowers = native.tokenize("A") == native.tokenize("a") != [native.unk_token]
@@ -58,26 +58,26 @@ def shared_tokens(foreign: PreTrainedTokenizerBase, native: PreTrainedTokenizerB
 
 
 def _meanings(tokenizer: PreTrainedTokenizerBase, lowers: bool) -> list[tuple[object, int]]:
-    """The meaning of each token, and its id, in the order of the ids."""
+    """A key for the meaning of each token, and the token's id, sorted by id."""
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     special = set(tokenizer.all_special_ids)
     counts = {mark: sum(_is_marked(token, mark) for token in vocabulary) for mark in _MARKS}
     mark = max(_MARKS, key=counts.__getitem__)
     if counts[mark] < 0.01 * len(vocabulary):
-        mark = ""  # whole words or characters
+        mark = ""  # a vocabulary of whole words or of characters
     meanings: list[tuple[object, int]] = []
     for token, token_id in sorted(vocabulary.items(), key=lambda item: item[1]):
         marked = _is_marked(token, mark)
-        # Whether a token that ends no word begins one is unknown.
+        # A token without a mark for the end may be at the beginning of a word or inside it.
         if token_id in special or (mark == "</w>" and not marked):
             continue
         begins = not marked if mark in ("##", "") else marked
         text = token.removesuffix(mark) if mark == "</w>" else token.removeprefix(mark)
         if mark == "Ġ":
             text = tokenizer.convert_tokens_to_string([text])
-        if text and "\ufffd" not in text:  # not a part of a character
+        if text and "\ufffd" not in text:  # skip parts of characters
             text = text.lower() if lowers else text
-            # A word beginning means something only in text with spaces between words.
+            # Only scripts with spaces between words have beginnings of words.
             has_beginnings = text[0].isalnum() and not _IDEOGRAPH.match(text)
             meanings.append(((text, begins if has_beginnings else None), token_id))
     for role in _ROLES:
@@ -94,12 +94,12 @@ def _is_marked(token: str, mark: str) -> bool:
 
 
 def fit_affine(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Alignment]:
-    r"""The affine map from ``source`` rows (n, w) to ``target`` rows (n, d) with the least squared error.
+    r"""Fit an affine map from rows of ``source`` (n, w) to rows of ``target`` (n, d) by least squares.
 
     .. math:: \min_{W, b} \sum_i \lVert x_i W + b - y_i \rVert^2
 
-    Of several solutions it is that of least norm. Returned are W (w, d) and b (d,), float32, and how well a map that is
-    fitted on nine rows of ten predicts the tenth.
+    If there are several solutions, the one with the least norm is taken. Returns W (w, d) and b (d,) in float32. Also
+    returns the quality of another map that is fitted to nine tenths of the rows, measured on the other tenth.
     """
     source, target = source.double(), target.double()
     design = torch.cat([source, source.new_ones(len(source), 1)], dim=1)

@@ -1,6 +1,5 @@
-"""Everything that is done with the user's model.
+"""Access to the user's model: its properties, forward passes, single layers and copies.
 
-The losses need more of a SentenceTransformer than ``model(features)``: facts about it, several views of a batch in one
-pass, groups of rows, single layers, copies. All that depends on the model's family, on its wrappers and on semi-private
-parts of sentence-transformers is in this package.
+A loss needs more from a SentenceTransformer than ``model(features)``. This package holds all code that depends on the
+encoder's family, on the model's wrappers, or on semi-private parts of sentence-transformers.
 """

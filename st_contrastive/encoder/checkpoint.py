@@ -1,4 +1,4 @@
-"""Whether a checkpoint was a sentence encoder: sentence-transformers converts other models without a word."""
+"""Checks of the checkpoint that a model was loaded from, since sentence-transformers converts any model silently."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.util import load_file_path
 
 _KINDS = {"CrossEncoder": "a re-ranker", "SparseEncoder": "a sparse encoder"}
-#: Endings of the classes whose training leaves no sentence encoder.
+#: Endings of classes that are trained for tasks other than sentence embedding.
 _TASKS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
-_TOKEN_VECTORS = "a model with a vector for each token"
+_TOKEN_VECTORS = "a model that compares token vectors"
 
 
 def foreign_kind(model: SentenceTransformer) -> str | None:
-    """What the model's checkpoint is other than a sentence encoder, such as "a re-ranker (CrossEncoder)", or None.
+    """Describe a checkpoint of another kind, such as "a re-ranker (CrossEncoder)"; None for a sentence encoder.
 
-    Its weights are then those of another task, under a pooling that they never saw.
+    The weights of another kind were trained for another task and without the model's pooling.
     """
     if not isinstance(model[0], Transformer):
         return None
@@ -34,15 +34,18 @@ def foreign_kind(model: SentenceTransformer) -> str | None:
 
 
 def _file(name: str, file: str) -> str | None:
-    """A file of a checkpoint, where it is at hand: in a folder, or in the cache of the hub's."""
+    """The text of a checkpoint's file if it is available locally, in a folder or in the cache of the hub."""
     path = load_file_path(name, file, local_files_only=True)
     return None if path is None else Path(path).read_text(encoding="utf-8")
 
 
 def random_weights(model: SentenceTransformer) -> list[str]:
-    """The names of the weights that the checkpoint lacked, of a model that was just loaded; a pooler is not used."""
+    """Names of the weights that are random because the checkpoint lacks them. The pooler, which is unused, is ignored.
+
+    The model must have been loaded just before.
+    """
     if not isinstance(model[0], Transformer):
         return []
-    # transformers marks what it read of a checkpoint, and draws the rest at random.
+    # transformers marks the weights that it read from the checkpoint.
     weights = model[0].model.named_parameters()
-    return [name for name, own in weights if not hasattr(own, "_is_hf_initialized") and "pooler" not in name]
+    return [name for name, weight in weights if not hasattr(weight, "_is_hf_initialized") and "pooler" not in name]

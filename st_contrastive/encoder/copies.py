@@ -1,4 +1,4 @@
-"""A copy of an encoder for a loss to own."""
+"""Copies of an encoder that belong to a loss."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def copy_encoder(encoder: PreTrainedModel) -> PreTrainedModel:
-    """A copy without a pooler, its adapters (LoRA and the like) merged into plain layers that can all be trained."""
+    """Copy an encoder without its pooler. Adapters such as LoRA are merged, and all weights are trainable."""
     network = copy_module(encoder)
     network = _merged(network) if has_adapters(network) else network
     if getattr(network, "pooler", None) is not None:
@@ -23,14 +23,16 @@ def copy_encoder(encoder: PreTrainedModel) -> PreTrainedModel:
 
 
 def copy_sharing_weights(module: Module) -> Module:
-    """A copy that shares the weights and buffers, without the caller's hooks: a pass of it leaves no trace."""
+    """Copy a module without its hooks, but share weights and buffers. A pass through the copy has no side effects."""
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     return _without_hooks(copy.deepcopy(module, shared))
 
 
 def copy_module(module: Module) -> Module:
-    """A copy without gradients, the caller's hooks, and gradient checkpointing, which would run a layer again without
-    what a loss put into it."""
+    """Copy a module without gradients, hooks and gradient checkpointing.
+
+    Gradient checkpointing would run a layer again without the states that a loss had put into it.
+    """
     if weight := find_quantised_weight(module):
         raise ValueError(
             "This loss trains or averages a copy of the encoder, which is impossible with quantised weights "
@@ -46,7 +48,7 @@ def _without_hooks(clone: Module) -> Module:
         for name, value in vars(part).items():
             if "_hooks" in name and isinstance(value, dict):
                 value.clear()
-        # transformers' own hooks, which read layer states: it installs them again when they are asked for.
+        # transformers installs its hooks that record layer states again when it needs them.
         vars(part).pop("_output_capturing_hooks_installed", None)
         if getattr(part, "gradient_checkpointing", False):
             part.gradient_checkpointing = False  # type: ignore[assignment]
@@ -54,12 +56,16 @@ def _without_hooks(clone: Module) -> Module:
 
 
 def has_adapters(encoder: PreTrainedModel) -> bool:
-    """Whether PEFT has put adapters into the encoder, or wrapped it."""
+    """Whether the encoder contains adapters of PEFT, or is wrapped by PEFT."""
     return bool(getattr(encoder, "peft_config", None))
 
 
 def _merged(network: Any) -> PreTrainedModel:
-    """The network with its active adapters merged. Layers are known by their methods, since PEFT may not be here."""
+    """Merge the active adapters into the network's weights.
+
+    PEFT can only merge adapters of a PeftModel, and transformers merges none: those of ``add_adapter`` are merged here,
+    with the methods of PEFT's layers. They are found by these methods, because PEFT may not be installed.
+    """
     try:
         if hasattr(network, "merge_and_unload"):  # a PeftModel around the encoder
             network = network.merge_and_unload()
@@ -80,7 +86,7 @@ def _merged(network: Any) -> PreTrainedModel:
     except (NotImplementedError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"The encoder's adapters can't be merged into the copy that this loss trains ({error}). Merge them into "
-            "the encoder first, take LoRA adapters, or SimCSELoss, ConIsILoss or TwinsLoss, which copy nothing."
+            "the encoder first, use LoRA, or use SimCSELoss, ConIsILoss or TwinsLoss, which copy nothing."
         ) from error
     vars(network).pop("peft_config", None)
     network._hf_peft_config_loaded = False

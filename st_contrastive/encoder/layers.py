@@ -1,4 +1,4 @@
-"""The transformer layers of an encoder, whatever its family."""
+"""The transformer layers of an encoder of any family."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 
 def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
-    """The module that owns the encoder's list of layers, and the list's name in it."""
+    """The module that holds the encoder's list of layers, and the name of the list in that module."""
     depth = getattr(encoder.config, "num_hidden_layers", None)
     for owner in encoder.modules():
         names = [n for n, child in owner.named_children() if isinstance(child, nn.ModuleList) and len(child) == depth]
         if len(names) == 1:
             return owner, names[0]
-        if names:  # the parts of the layers in separate lists
+        if names:  # several lists, each with one part of every layer
             break
     raise ValueError(
-        f"{type(encoder).__name__} has no list of {depth} transformer layers, out of which one could be taken: it may "
-        "share one layer's weights among all, as ALBERT does. Take an encoder such as BERT or RoBERTa."
+        f"{type(encoder).__name__} does not expose its layers: it has no list of {depth}. It may share the weights of "
+        "one layer, as ALBERT does. Use an encoder such as BERT or RoBERTa."
     )
 
 
 def set_depth(config: PretrainedConfig, kept: Sequence[int]) -> None:
-    """Make the configuration that of an encoder with these of its layers alone."""
-    config.num_hidden_layers = len(kept)  # a NotImplementedError in Funnel, whose layers come in blocks
-    for name in ("layer_types", "attention_window"):  # in some families one entry a layer
+    """Change the configuration to that of an encoder with only the layers of these numbers."""
+    config.num_hidden_layers = len(kept)  # Funnel, with its blocks of layers, raises NotImplementedError
+    for name in ("layer_types", "attention_window"):  # some families have one entry per layer
         if isinstance(entries := getattr(config, name, None), list):
             setattr(config, name, [entries[layer] for layer in kept])
 

@@ -1,4 +1,4 @@
-"""Facts about a SentenceTransformer: its parts, widths, limits, family and wrappers."""
+"""Properties of a SentenceTransformer: its parts, widths, limits, family and wrappers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-#: Families whose states of a text don't depend on the padding behind it.
+#: Families in which the padding behind a text does not change its states.
 _IGNORE_PADDING = frozenset({
     "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta",
 })  # fmt: skip
-#: Names of the tables of learned positions: BERT's, GPT-2's, GPT's, and that of OPT and BART.
+#: Names of position embeddings: in BERT, in GPT-2, in GPT, and in OPT and BART.
 _POSITION_TABLES = ("position_embeddings", "wpe", "positions_embed", "embed_positions")
-#: Modules of sentence-transformers that treat each pooled vector by itself.
+#: Modules of sentence-transformers that compute each sentence vector from one pooled vector.
 _BEHIND_POOLING = frozenset({"Normalize", "Dense", "LayerNorm", "Dropout"})
 
 
 def wrapper_chain(model: nn.Module) -> list[nn.Module]:
-    """The wrappers around a SentenceTransformer, outermost first, and the SentenceTransformer itself, last."""
+    """The wrappers around a SentenceTransformer from the outside in, then the SentenceTransformer."""
     chain = [model]
     while not isinstance(chain[-1], SentenceTransformer):
-        # torch.compile has what it wraps as _orig_mod, DDP and DataParallel as module.
+        # torch.compile stores the wrapped module as _orig_mod, DDP and DataParallel as module.
         inner = getattr(chain[-1], "_orig_mod", None) or getattr(chain[-1], "module", None)
         if not isinstance(inner, nn.Module):
             raise TypeError(f"model must be a SentenceTransformer, got {type(chain[-1]).__name__}.")
@@ -44,7 +44,7 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 
 
 def text_module(model: nn.Module) -> Transformer:
-    """The Transformer module that the model starts with. A model without one that can be trained is a TypeError."""
+    """The Transformer module at the start of the model; a TypeError if there is none that can be trained."""
     first = unwrap(model)[0]
     task = getattr(first, "transformer_task", "none")
     # "fill-mask" returns logits under the name of token embeddings.
@@ -62,41 +62,41 @@ def text_module(model: nn.Module) -> Transformer:
 
 
 def get_encoder(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside, without torch.compile's wrapper."""
+    """The model of transformers inside, without the wrapper of torch.compile."""
     encoder = text_module(model).model
     return cast(PreTrainedModel, getattr(encoder, "_orig_mod", encoder))
 
 
 def get_tokenizer(model: nn.Module) -> PreTrainedTokenizerBase:
-    """The tokenizer inside."""
+    """The model's tokenizer."""
     return cast(PreTrainedTokenizerBase, text_module(model).tokenizer)
 
 
 def embedding_width(model: nn.Module) -> int:
-    """Width of the sentence embeddings in training, where ``truncate_dim`` does not cut them."""
+    """Width of the sentence vectors in training, which ``truncate_dim`` does not shorten."""
     widths = (getattr(module, "get_embedding_dimension", None) for module in reversed(list(unwrap(model))))
     return next(int(width()) for width in widths if callable(width))  # the first module has one
 
 
 def token_width(model: nn.Module) -> int:
-    """Width of the token embeddings."""
+    """Width of the token vectors that the encoder returns."""
     return int(text_module(model).get_embedding_dimension())
 
 
 def weights_dtype(model: nn.Module) -> torch.dtype:
-    """The type of what a loss adds to the model: the encoder's, float32 at least, whatever torch's default is."""
+    """The dtype for weights that a loss adds: the encoder's, but at least float32. torch's default is ignored."""
     return torch.promote_types(get_encoder(model).dtype, torch.float32)
 
 
 def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
-    """The token embeddings, (V, e). Some families (ALBERT, ELECTRA) project them to the layers' width."""
+    """The token embeddings (V, e), where e may differ from the layers' width, as in ALBERT and ELECTRA."""
     try:
         weight = getattr(encoder.get_input_embeddings(), "weight", None)
     except NotImplementedError:
         weight = None
     if not isinstance(weight, Tensor) or weight.ndim != 2:
         raise ValueError(
-            f"{type(encoder).__name__} has no matrix of token embeddings, which this loss reads. Take SimCSELoss with "
+            f"{type(encoder).__name__} has no matrix of token embeddings, which this loss reads. Use SimCSELoss with "
             "mlm_weight=0, or an encoder such as BERT or RoBERTa."
         )
     return weight
@@ -104,7 +104,7 @@ def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
 
 @contextmanager
 def frozen_embeddings(model: nn.Module) -> Iterator[None]:
-    """While open, what is computed gives the token embeddings no gradient."""
+    """Context in which computations give the token embeddings no gradient."""
     trained = [weight for weight in get_encoder(model).get_input_embeddings().parameters() if weight.requires_grad]
     for weight in trained:
         weight.requires_grad_(False)
@@ -116,32 +116,32 @@ def frozen_embeddings(model: nn.Module) -> Iterator[None]:
 
 
 def learned_positions(network: PreTrainedModel) -> int | None:
-    """Most tokens that a network's table of position embeddings has rows for; None where it has no such table."""
+    """The number of tokens that a network has position embeddings for; None if it learns no position embeddings."""
     for name, module in network.named_modules():
         if name.rpartition(".")[2] in _POSITION_TABLES and isinstance(module, nn.Embedding):
-            if module.padding_idx is not None:  # RoBERTa starts counting behind the padding index
+            if module.padding_idx is not None:  # RoBERTa counts positions from the padding index on
                 return module.num_embeddings - module.padding_idx - 1
-            stated = getattr(network.config, "max_position_embeddings", None)  # some tables begin with a gap
+            stated = getattr(network.config, "max_position_embeddings", None)  # OPT's first rows are unused
             return min(module.num_embeddings, stated or module.num_embeddings)
     return None
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Whether two passes of the model in training can differ."""
-    layers = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-    # Some families apply it without a module.
-    functional = ("attention_dropout", "dropout", "hidden_dropout")
-    return layers or any(getattr(get_encoder(model).config, name, 0) for name in functional)
+    """Whether dropout can make two passes in training differ."""
+    has_layers = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+    # Some families apply dropout without a module.
+    settings = ("attention_dropout", "dropout", "hidden_dropout")
+    return has_layers or any(getattr(get_encoder(model).config, name, 0) for name in settings)
 
 
 def dropout_setting(model: nn.Module) -> str | None:
-    """The name of the layers' dropout in the encoder's configuration; None where none is known."""
+    """The name of the setting in the encoder's configuration for its layers' dropout; None if it is unknown."""
     names = [name for name in get_encoder(model).config.to_dict() if "dropout" in name or "pdrop" in name]
     return min(names, key=lambda name: "att" in name or "classif" in name, default=None)
 
 
 def vocabulary_size(encoder: PreTrainedModel) -> int | None:
-    """The number of token embeddings; None where there is no matrix of them."""
+    """The number of token embeddings; None if the encoder has no matrix of them."""
     try:
         return len(embedding_matrix(encoder))
     except ValueError:
@@ -149,32 +149,32 @@ def vocabulary_size(encoder: PreTrainedModel) -> int | None:
 
 
 def is_causal(model: nn.Module) -> bool:
-    """Whether the encoder is a decoder, whose tokens see only those before them."""
+    """Whether each token of the encoder only sees the tokens before it."""
     return any(getattr(module, "is_causal", False) is True for module in get_encoder(model).modules())
 
 
 def reads_first_token(model: nn.Module) -> bool:
-    """Whether the model pools the first token."""
+    """Whether the model has first-token pooling ("cls")."""
     return any(isinstance(m, Pooling) and m.pooling_mode in ("cls", ("cls",), ["cls"]) for m in unwrap(model))
 
 
 @dataclass(frozen=True)
 class ModelState:
-    """The model as it is at a step: it may have been wrapped, compiled or changed since the loss was built."""
+    """The state of the model at a step. It may have been wrapped, compiled or changed since the loss was built."""
 
     encoder: PreTrainedModel
-    is_training: bool  # SentenceTransformer and encoder both: after loading, the encoder is not
+    is_training: bool  # both the SentenceTransformer and the encoder; transformers loads in evaluation mode
     pads_right: bool
-    ignores_padding: bool  # a text's vectors are known not to depend on the padding behind it, nor on other texts
-    is_compiled: bool  # the model, or its encoder
-    broadcasts_buffers: bool  # as DDP does before each pass: all processes must then make as many passes
-    replays_outputs: bool  # a loss around this one (MatryoshkaLoss) returns an earlier pass's output for the model's
-    replays_layers: bool  # one does so for the first module's (AdaptiveLayerLoss)
-    is_prepared: bool  # accelerate opens autocast in the model's forward pass
+    ignores_padding: bool  # neither padding nor the other texts of a batch change a text's vectors
+    is_compiled: bool  # the model or its encoder
+    broadcasts_buffers: bool  # DDP broadcasts before each pass, so all processes need the same number of passes
+    replays_outputs: bool  # a wrapper loss (MatryoshkaLoss) returns the model's output of an earlier pass
+    replays_layers: bool  # a wrapper loss (AdaptiveLayerLoss) returns the first module's output of an earlier pass
+    is_prepared: bool  # accelerate runs the model's forward pass under autocast
 
     @classmethod
     def of(cls, model: nn.Module) -> ModelState:
-        """The present state of a model that :func:`text_module` accepts, in its wrappers."""
+        """The current state of a model, with or without wrappers."""
         chain = wrapper_chain(model)
         inner = cast(SentenceTransformer, chain[-1])
         first, behind = text_module(inner), list(inner)[1:]
@@ -194,7 +194,7 @@ class ModelState:
         )
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Autocast for what a loss computes, as accelerate opens it around the model's own forward pass alone."""
+        """Autocast for the computations of a loss, since accelerate only opens it in the model's forward pass."""
         mixed = AcceleratorState().mixed_precision if is_initialized() and self.is_prepared else "no"
         dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
         return torch.autocast(self.encoder.device.type, dtypes[mixed]) if mixed in dtypes else nullcontext()

@@ -1,4 +1,4 @@
-"""Reading and editing an encoder's states between layers, and running some of its layers."""
+"""Reads and edits the states between an encoder's layers, and runs a part of the layers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from st_contrastive.encoder.requirements import trial_pass
 
 
 class PartialEncoder(nn.Module):
-    """An encoder of any family, whose states can be edited where they enter one layer, its branching point.
+    """An encoder of any family whose states are edited at its branching point, the input of one layer.
 
-    transformers' own code for the family makes masks, positions and attention biases. A family that does not work so is
-    refused.
+    The family's code in transformers computes masks, positions and attention biases. A trial pass refuses families in
+    which this does not work.
 
     Args:
-        encoder: it is not copied.
-        split_layer: the layer, from 0, that the edited states enter.
-        purpose: what the network is, for errors.
+        encoder: the network. It is not copied.
+        split_layer: number of the layer, from 0, whose input is the branching point.
+        purpose: the network's name in errors, such as "an auxiliary network".
     """
 
     def __init__(self, encoder: PreTrainedModel, split_layer: int, purpose: str) -> None:
@@ -37,7 +37,7 @@ class PartialEncoder(nn.Module):
 
     @property
     def layers(self) -> nn.ModuleList:
-        """All layers, lowest first."""
+        """All layers, the lowest first."""
         owner, name = self._stack
         return cast(nn.ModuleList, getattr(owner, name))
 
@@ -45,9 +45,9 @@ class PartialEncoder(nn.Module):
         """The last states (N, L, d), with the sentence vectors (N, d) in position 0 from the branching point on.
 
         Args:
-            texts: as the encoder takes them: ``input_ids`` (N, L), ``attention_mask`` and so on.
-            vectors: (N, d).
-            weights: to use in place of the network's own, by name.
+            texts: the encoder's input: ``input_ids`` (N, L), ``attention_mask`` and so on.
+            vectors: sentence vectors (N, d).
+            weights: replacements for weights of the network, by name.
         """
 
         def insert(hidden: Tensor) -> Tensor:
@@ -65,22 +65,24 @@ class PartialEncoder(nn.Module):
             return self._run(texts, weights)
 
     def encoder_weights(self, encoder: PreTrainedModel, *, lower: bool) -> dict[str, Tensor]:
-        """The encoder's parameters by the names of the network's outside its layers; with ``lower``, of those of the
-        layers below the branching point too."""
+        """Parameters of ``encoder`` that can replace the network's: those outside the layers.
+
+        ``lower`` adds the parameters of the layers below the branching point.
+        """
         weights = dict(encoder.named_parameters())
         excluded = {id(p) for p in self.layers[self.split_layer if lower else 0 :].parameters()}
         names = [name for name, p in self.encoder.named_parameters() if id(p) not in excluded]
         if missing := [name for name in names if name not in weights]:
             raise ValueError(
-                f"{type(encoder).__name__} has no weight {missing[0]}, because an adapter has replaced it, and the "
-                "auxiliary network is to train it too. Keep adapters away from the embeddings, and in place of "
-                "get_peft_model take model.add_adapter(config); with InfoCSELoss, use detach=True."
+                f"{type(encoder).__name__} has no weight {missing[0]}: an adapter has replaced it, but the auxiliary "
+                "network must train it too. Keep adapters away from the embeddings, and use model.add_adapter(config) "
+                "instead of get_peft_model. With InfoCSELoss, use detach=True."
             )
         return {name: weights[name] for name in names}
 
     @torch.no_grad()
     def sync_frozen(self, encoder: PreTrainedModel) -> None:
-        """Copy what is outside the layers from the branching point on from the encoder, its adapters merged."""
+        """Copy the weights below the branching point and outside the layers from ``encoder``, with adapters merged."""
         if has_adapters(encoder):
             encoder = copy_encoder(encoder)
         copies = dict(self.encoder.named_parameters())
@@ -91,13 +93,13 @@ class PartialEncoder(nn.Module):
         arguments = {**select_arguments(self.encoder, texts), "return_dict": True}
         if not weights:
             return cast(Tensor, self.encoder(**arguments).last_hidden_state)
-        dtype = self.encoder.dtype  # the encoder may have been cast since, as by bf16_full_eval
+        dtype = self.encoder.dtype  # the Trainer may have cast the encoder for evaluation (bf16_full_eval)
         weights = {name: weight.to(dtype) for name, weight in weights.items()}
         return cast(Tensor, functional_call(self.encoder, weights, kwargs=arguments).last_hidden_state)
 
     @contextmanager
     def _with_layers(self, part: nn.ModuleList) -> Iterator[None]:
-        """Run a part of the layers. The list keeps its length, because some families count layers."""
+        """Replace the list of layers by one of the same length, because some families count their layers."""
         owner, name = self._stack
         layers = self.layers
         setattr(owner, name, part)
@@ -107,28 +109,29 @@ class PartialEncoder(nn.Module):
             setattr(owner, name, layers)
 
     def _try_once(self, purpose: str) -> None:
-        """Run the network whole, and from its branching point on, on two texts of two tokens."""
+        """Compare passes through the whole network and from the branching point on, on two texts of two tokens."""
         ids = torch.tensor([[1, 2], [2, 1]], device=self.encoder.device)
         texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        #: Length of the tuple that a layer returns; 0 for a tensor.
-        self._outputs = 0
+        self._outputs = 0  # length of the tuple that a layer returns; 0 if it returns a tensor
 
         def record(_: nn.Module, __: Any, output: Any) -> None:
             self._outputs = 0 if isinstance(output, Tensor) else len(output)
 
         self.eval()
-        handle = self.layers[self.split_layer].register_forward_hook(record)
         with trial_pass(self.encoder, purpose):
-            with capture_states(self.encoder, self.split_layer) as states:
-                whole = self._run(texts, {})
-            handle.remove()
+            handle = self.layers[self.split_layer].register_forward_hook(record)
+            try:
+                with capture_states(self.encoder, self.split_layer) as states:
+                    whole = self._run(texts, {})
+            finally:
+                handle.remove()
             parts = self(texts, states[0][:, 0]), self.forward_upper(states[0], texts, {})
             if not all(torch.allclose(whole, part, rtol=1e-2, atol=1e-3, equal_nan=True) for part in parts):
                 raise ValueError("its states differ when its layers run in two parts")
 
 
 class _SkippedLayer(nn.Module):
-    """Returns its input in the form of a layer's output, and has the layer's attributes, which some encoders read."""
+    """Returns its input in the form of a layer's output. It has the layer's attributes, which some encoders read."""
 
     def __init__(self, layer: nn.Module, outputs: int) -> None:
         super().__init__()
@@ -141,13 +144,13 @@ class _SkippedLayer(nn.Module):
 
 
 def input_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The hidden states among the arguments that a layer is called with."""
+    """The hidden states among the arguments of a layer."""
     return cast(Tensor, args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values()))))
 
 
 @contextmanager
 def edit_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """While open, ``edit`` replaces the hidden states that enter ``layer``."""
+    """Context in which ``layer`` gets ``edit(hidden)`` in place of its input ``hidden``."""
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         edited = edit(input_states(args, kwargs))
@@ -165,10 +168,9 @@ def edit_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[N
 
 @contextmanager
 def capture_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
-    """While open, the list collects the hidden states after the lowest ``number`` layers, not all, with their gradient;
-    after 0 layers, they are the embedding layer's output.
+    """Context in which a list collects the input of layer ``number`` in each pass, with its gradient.
 
-    They are read where they enter the next layer, because some families compute something between two layers.
+    Layers are counted from 0. The input is read because some families compute something between two layers.
     """
     captured: list[Tensor] = []
 
@@ -181,6 +183,6 @@ def capture_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tenso
 
 
 def select_arguments(network: PreTrainedModel, texts: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that the network's forward pass has an argument for."""
+    """The tensors that are arguments of the network's forward pass."""
     arguments = inspect.signature(network.forward).parameters
     return {name: tensor for name, tensor in texts.items() if name in arguments}

@@ -1,4 +1,4 @@
-"""Forward passes: several views in one, rows in chunks that may be recomputed in the backward pass, and pooling."""
+"""Forward passes: several views in one pass, chunks of rows with optional recomputation, and pooling."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from torch.utils.checkpoint import checkpoint
 from st_contrastive.encoder.model_facts import unwrap, wrapper_chain
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 
-#: What a function of rows is given: rows, their corrupted tokens behind them, or tensors with an entry for each row.
+#: An argument of a function of rows: a batch, corrupted tokens of the batch before it, or a tensor with N entries.
 ChunkInput = TokenBatch | CorruptedTokens | Tensor
 ChunkFunction = Callable[..., tuple[Any, ...]]
 
-#: What a pass through an encoder costs beside its tokens, as a number of tokens.
+#: The fixed cost of a pass through an encoder, in tokens.
 _PASS_COST = 64
 _GROUP_COUNTS = (1, 2, 3, 4, 6, 8)
 
@@ -35,7 +35,7 @@ _recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
 
 @dataclass(frozen=True)
 class Encoded:
-    """One view of a batch after the model: sentence vectors (N, d'), token vectors (N, L, d) and their mask (N, L)."""
+    """The model's output for a view of a batch: sentence vectors (N, d'), token vectors (N, L, d) and mask (N, L)."""
 
     sentences: Tensor
     tokens: Tensor
@@ -44,32 +44,32 @@ class Encoded:
 
     @classmethod
     def of(cls, output: dict[str, Any]) -> Encoded:
-        """From what a SentenceTransformer returns."""
+        """Read the output of a SentenceTransformer."""
         mask, length = output["attention_mask"], output.get("prompt_length")
         return cls(output["sentence_embedding"], output["token_embeddings"], mask, length)
 
 
 def run_model(model: nn.Module, views: Sequence[TokenBatch], *, eager: bool = False) -> list[Encoded]:
-    """All views in one forward pass where sentence-transformers can merge them, else in one pass each.
+    """Encode all views, in one forward pass if sentence-transformers can merge them, else in one pass each.
 
     Args:
         model: the model, with or without wrappers.
-        views: each a batch of rows.
-        eager: run no compiled code, which would ignore the caller's hooks on the encoder's layers.
+        views: batches of rows.
+        eager: do not run compiled code, which would ignore hooks on the encoder's layers.
     """
     if eager and isinstance(model, nn.DataParallel):
         raise ValueError(
             "This loss reads the states of single layers, which DataParallel's replicas would mix. Start one process "
-            "for each device (torchrun), or show the trainer one device (CUDA_VISIBLE_DEVICES=0)."
+            "per device (torchrun), or show the trainer only one device (CUDA_VISIBLE_DEVICES=0)."
         )
-    if _recomputing.get():  # bypasses DDP, which expects one backward pass for each forward pass
+    if _recomputing.get():  # skip DDP, which expects one backward pass for each forward pass
         inner = (SentenceTransformer, nn.DataParallel)
         model = next(module for module in wrapper_chain(model) if isinstance(module, inner))
     with _uncompiled() if eager else nullcontext():
         merged = merge_feature_batches([view.features() for view in views]) if len(views) > 1 else None
         if merged is None:
             return [Encoded.of(model(view.features())) for view in views]
-        # sentence-transformers hands on a list once for all views, where it is the same in each.
+        # A list that is equal in all views is merged only once by sentence-transformers.
         merged |= {key: value * len(views) for key, value in views[0].per_row.items() if isinstance(value, list)}
         whole = Encoded.of(model(merged))
     n = len(views)
@@ -78,20 +78,20 @@ def run_model(model: nn.Module, views: Sequence[TokenBatch], *, eager: bool = Fa
 
 
 def sentence_vectors(model: nn.Module, *views: TokenBatch, pooled: bool = False) -> tuple[Tensor, ...]:
-    """The sentence vectors (N, d) of each view and, with ``pooled``, behind them those of the model's own Pooling."""
+    """Sentence vectors (N, d) of each view. With ``pooled``, the outputs of the model's Pooling follow."""
     encoded = run_model(model, views)
     pools = [pool_as_model(model, view) for view in encoded] if pooled else []
     return (*(view.sentences for view in encoded), *pools)
 
 
 def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
-    """Token vectors to one vector a sentence, (N, d); a prompt's tokens count where the model's own Pooling does so."""
+    """Pool token vectors to sentence vectors (N, d). A prompt is included if the model's Pooling includes it."""
     include_prompt = all(getattr(module, "include_prompt", True) for module in unwrap(model))
     return _pooled(Pooling(encoded.tokens.shape[-1], mode, include_prompt=include_prompt), encoded)
 
 
 def pool_as_model(model: nn.Module, encoded: Encoded) -> Tensor:
-    """The output of the model's own Pooling, (N, d), without the modules behind it; [CLS] where the widths differ."""
+    """The output (N, d) of the model's Pooling without later modules; that of the first token if the widths differ."""
     modules = list(unwrap(model))
     for module in reversed(modules):
         if isinstance(module, Pooling) and module.get_embedding_dimension() == encoded.tokens.shape[-1]:
@@ -108,34 +108,39 @@ def _pooled(pooling: Pooling, encoded: Encoded) -> Tensor:
 
 @dataclass(frozen=True)
 class ChunkResults:
-    """What a function gave for each group of rows, and the groups' row numbers; None for all rows in their order."""
+    """Results of a function for each group of rows, and the row numbers of each group.
+
+    ``numbers`` is None if the only group is the whole batch.
+    """
 
     results: list[tuple[Any, ...]]
     numbers: list[Tensor] | None = None
 
     def in_order(self) -> tuple[Any, ...]:
-        """The tensors, which have an entry for each row, put together in the batch's order. None stays None."""
+        """Results with an entry for each row, concatenated in the order of the batch. None stays None."""
         if self.numbers is None:
             return self.results[0]
         order = torch.cat(self.numbers).argsort()
         columns = zip(*self.results, strict=True)
-        return tuple(None if part[0] is None else torch.cat(part).index_select(0, order) for part in columns)
+        first = self.results[0]
+        tensors = (None if part[0] is None else torch.cat(part).index_select(0, order) for part in columns)
+        return first._make(tensors) if hasattr(first, "_make") else tuple(tensors)  # a named tuple keeps its names
 
     def sums(self) -> list[Tensor]:
-        """The sums of the tensors, 0-d each, over the groups."""
+        """Sums over the groups of results that are 0-d tensors."""
         return [functools.reduce(torch.add, column) for column in zip(*self.results, strict=True)]
 
 
 @dataclass(frozen=True)
 class RowChunks:
-    """How the rows of a batch go through the encoder."""
+    """The way in which the rows of a batch are split into groups for the encoder."""
 
-    by_length: bool = False  # rows of similar length together, padded to their own longest, where that costs less
-    may_cut: bool = False  # rows may be cut to their group's longest
-    mini_batch_size: int | None = None  # rows at a time, recomputed in the backward pass
+    by_length: bool = False  # group rows of similar length if that costs less
+    may_cut: bool = False  # cut each group's padding to the longest row of the group
+    mini_batch_size: int | None = None  # rows per group; each group is recomputed in the backward pass
 
     def map(self, function: ChunkFunction, inputs: Sequence[ChunkInput]) -> ChunkResults:
-        """The results of ``function(*inputs)`` for each group of rows."""
+        """Call ``function`` with each group of rows of the inputs."""
         batches = [part for part in inputs if isinstance(part, TokenBatch)]
         recompute = self.mini_batch_size is not None and len(batches[0]) > self.mini_batch_size
         if not (recompute or self.by_length):
@@ -150,12 +155,15 @@ class RowChunks:
         for group, rows in zip(groups, numbers, strict=True):
             part = _selected(inputs, rows, lengths[:, group].max(axis=1) if self.may_cut else widths)
             run_twice = recompute and torch.is_grad_enabled()
-            results.append(recomputed(function, part) if run_twice else function(*part))
+            results.append(run_checkpointed(function, part) if run_twice else function(*part))
         return ChunkResults(results, numbers)
 
 
 def cheapest_groups(lengths: Sequence[int], pass_cost: int = _PASS_COST) -> list[list[int]]:
-    """The rows in one to eight equal groups, shortest first; their number costs least in padded tokens and passes."""
+    """Row numbers in one to eight groups of equal size, shortest rows first.
+
+    The number of groups minimises the cost of padded tokens and of passes; a pass costs ``pass_cost`` tokens.
+    """
     shortest_first, rows = np.sort(lengths), len(lengths)
     sizes = [math.ceil(rows / count) for count in _GROUP_COUNTS]
     costs = []
@@ -166,13 +174,13 @@ def cheapest_groups(lengths: Sequence[int], pass_cost: int = _PASS_COST) -> list
 
 
 def _chunks(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Row numbers in chunks of ``size``, shortest rows first; the last chunk may be smaller."""
+    """Row numbers in chunks of ``size``, shortest rows first. The last chunk may be smaller."""
     order = np.argsort(lengths, kind="stable").tolist()
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def _selected(inputs: Sequence[ChunkInput], rows: Tensor, widths: Iterable[int]) -> list[ChunkInput]:
-    """Some rows of each input; each batch, and the corrupted tokens behind it, cut to its width."""
+    """The given rows of each input. Each batch, and corrupted tokens that follow it, are cut to the batch's width."""
     selected: list[ChunkInput] = []
     remaining, width = iter(widths), 0
     for part in inputs:
@@ -184,12 +192,12 @@ def _selected(inputs: Sequence[ChunkInput], rows: Tensor, widths: Iterable[int])
     return selected
 
 
-def recomputed(function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Any]) -> tuple[Tensor, ...]:
-    """``function(*inputs)`` under activation checkpointing: it runs again in the backward pass, with the same draws.
+def run_checkpointed(function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+    """Call ``function`` under activation checkpointing: the backward pass runs it again with the same random numbers.
 
-    Both runs are eager: compiled code may save other tensors in the second.
+    Both runs are eager, because compiled code may save other tensors in the second run.
     """
-    # torch's own snapshot of the random state leaves out MPS.
+    # torch's snapshot of the random state ignores MPS.
     draws = RandContext(*(part.mask for part in inputs if isinstance(part, TokenBatch)))
 
     def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
@@ -210,6 +218,6 @@ def _second_run(draws: RandContext) -> Iterator[None]:
 
 
 def _uncompiled() -> AbstractContextManager[Any]:
-    """While open, code that torch.compile made is not used."""
+    """Context in which compiled code is not used."""
     stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
     return stance

@@ -1,4 +1,4 @@
-"""A batch of texts as right-padded rows: reading it, masking it, and taking some of its rows."""
+"""A batch of tokenized texts in right-padded rows."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+#: What describes a flat batch, and not its texts.
+_ONLY_FLAT = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "position_ids", "seq_idx"})
+
 
 @dataclass(frozen=True)
 class CorruptedTokens:
-    """``input_ids`` (N, L) after corruption, and ``chosen`` (N, L), True where a token was drawn for it."""
+    """Token ids (N, L) after corruption, and ``chosen`` (N, L), which is True for tokens that were drawn for it."""
 
     input_ids: Tensor
     chosen: Tensor
 
     def positions(self) -> Tensor:
-        """(M,), the chosen positions as indices into the flattened (N x L)."""
+        """Indices (M,) of the chosen tokens in the flattened batch of N * L tokens."""
         return self.chosen.flatten().nonzero()[:, 0]
 
     def take(self, rows: Tensor, width: int) -> CorruptedTokens:
-        """Some rows, by index, cut to ``width`` columns."""
+        """The rows with these indices, cut to ``width`` columns."""
         return CorruptedTokens(self.input_ids[rows, :width], self.chosen[rows, :width])
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Texts in right-padded rows.
+    """Tokenized texts in right-padded rows.
 
     Args:
         token_tensors: tensors with an entry for each token, (N, L) or (N, L, d): ``input_ids`` or ``inputs_embeds``,
-            ``attention_mask``, and whatever else the tokenizer gave.
+            ``attention_mask``, and others that the tokenizer returns.
         per_row: tensors and lists with an entry for each row.
-        batch_info: what belongs to the whole batch, such as ``modality``.
+        batch_info: values for the whole batch, such as ``modality``.
     """
 
     token_tensors: dict[str, Tensor]
@@ -45,19 +48,19 @@ class TokenBatch:
 
     @classmethod
     def of(cls, features: Mapping[str, Any], *, aligned: bool = False) -> TokenBatch:
-        """The rows of one text column, as ``model.preprocess`` or a collator prepared it.
+        """Read one text column from ``model.preprocess`` or from a collator.
 
-        Texts that are ``aligned`` begin in the first column already; others are moved there.
+        Rows are shifted to start in the first column, unless they are already ``aligned``.
         """
         column = features if isinstance(features, Mapping) else {}
         ids, mask = column.get("input_ids"), column.get("attention_mask")
         if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
             raise ValueError(
-                "A loss takes a list with one dict for each text column, with input_ids (N, L) and attention_mask, as "
-                "the trainer's collator makes it: call loss([model.preprocess(sentences)]). Got "
+                "A loss takes a list with one dict per text column. Each dict holds input_ids (N, L) and "
+                "attention_mask, as from the trainer's collator: call loss([model.preprocess(sentences)]). Got "
                 f"{sorted(column) or features!r:.80} for a column."
             )
-        # Sentences are composed, fused and read from their first token on, whichever side they were padded on.
+        # Pairs, fusion and pooling rely on rows that start in the first column.
         order = None if aligned else _from_first_token(mask)
         rows = cls({})
         for key, value in features.items():
@@ -71,7 +74,7 @@ class TokenBatch:
                 shape = tuple(value.shape) if isinstance(value, Tensor) else f"list of {len(value)}"
                 raise ValueError(
                     f"The batch holds {key!r} ({shape}), which has an entry neither for each of the {len(ids)} texts "
-                    f"nor for each of their {ids.shape[1]} tokens. Leave it out of what the first module returns."
+                    f"nor for each of their {ids.shape[1]} tokens. Remove it from the first module's output."
                 )
         return rows
 
@@ -95,34 +98,34 @@ class TokenBatch:
 
     @property
     def prompt_length(self) -> int:
-        """The tokens of the prompt before each text, with the special tokens before it; 0 without a prompt."""
+        """Number of tokens of the prompt and of special tokens before it; 0 without a prompt."""
         length = self.batch_info.get("prompt_length", 0)
         if isinstance(length, Tensor):
             length = int(length.flatten()[0])
-        # A space at a prompt's end is counted as a token. Where it becomes a part of the next word, rows differ there.
+        # A space at the prompt's end counts as a token, even if it became a part of the next word. Then rows differ.
         prompt = self.ids[:, :length]
         return int((prompt == prompt[:1]).all(dim=0).cumprod(0).sum()) if length else 0
 
     def features(self) -> dict[str, Any]:
-        """A new dict for a SentenceTransformer, which writes into the one that it is given."""
+        """The input for a SentenceTransformer. The dict is new, because the model writes into it."""
         return {**self.batch_info, **self.per_row, **self.token_tensors}
 
     @property
     def mask_without_prompt(self) -> Tensor:
-        """``attention_mask`` (N, L) without a prompt."""
+        """``attention_mask`` (N, L) with 0 for the prompt."""
         prompt = self.prompt_length
         return self.mask * (torch.arange(self.width, device=self.mask.device) >= prompt) if prompt else self.mask
 
     def corrupt(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens]) -> CorruptedTokens:
-        """The tokens after a corruption, which leaves a prompt whole."""
+        """Corrupt the tokens behind the prompt."""
         return corruption(self.ids, self.mask_without_prompt)
 
     def with_ids(self, input_ids: Tensor) -> TokenBatch:
-        """The rows with other tokens in the same positions."""
+        """The batch with other token ids in the same positions."""
         return replace(self, token_tensors={**self.token_tensors, "input_ids": input_ids})
 
     def followed_by(self, other: TokenBatch) -> TokenBatch:
-        """The rows of both, one after the other; the shorter ones are padded. A prompt is that of the first."""
+        """The rows of this batch, then those of ``other``, padded to one width. The prompt is that of this batch."""
         width = max(self.width, other.width)
         texts = {
             key: torch.cat([pad_to_width(value, width), pad_to_width(other.token_tensors[key], width)])
@@ -136,13 +139,13 @@ class TokenBatch:
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Tokens of each row, up to the last that is attended to; 1 of a row without any."""
+        """The length of each row up to its last attended token, at least 1."""
         mask = self.mask
         positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
         return cast(list[int], ((mask != 0) * positions).amax(dim=1).clamp(min=1).tolist())
 
     def take(self, rows: Tensor, width: int) -> TokenBatch:
-        """Some rows, by index, cut to ``width`` columns."""
+        """The rows with these indices, cut to ``width`` columns."""
         texts = {key: value.index_select(0, rows)[:, :width] for key, value in self.token_tensors.items()}
         per_row = {
             key: [value[row] for row in rows.tolist()] if isinstance(value, list) else value.index_select(0, rows)
@@ -151,13 +154,32 @@ class TokenBatch:
         return TokenBatch(texts, per_row, self.batch_info)
 
 
+def unflattened(features: Mapping[str, Any], pad_token_id: int) -> Mapping[str, Any]:
+    """A batch that sentence-transformers flattened for flash attention, as right-padded rows; any other unchanged.
+
+    A flat batch holds all texts in one row (1, T), and ``cu_seq_lens_q``, where each text begins and the last one ends.
+    """
+    bounds = features.get("cu_seq_lens_q") if isinstance(features, Mapping) else None
+    if bounds is None:
+        return features
+    flat, lengths = features["input_ids"], bounds.diff()
+    width = int(features["max_length_q"])
+    mask = torch.arange(width, device=flat.device) < lengths[:, None]
+    rows = {key: value for key, value in features.items() if key not in _ONLY_FLAT}
+    for key, value in rows.items():
+        if isinstance(value, Tensor) and value.shape == flat.shape:
+            padding = pad_token_id if key == "input_ids" else 0
+            rows[key] = torch.full_like(mask, padding, dtype=value.dtype).masked_scatter(mask, value)
+    return {**rows, "attention_mask": mask.long()}
+
+
 def pad_to_width(tensor: Tensor, width: int) -> Tensor:
-    """A tensor with an entry for each token, (N, L) or (N, L, d), with zeros up to ``width`` columns."""
+    """Pad a tensor (N, L) or (N, L, d) with zeros to ``width`` columns."""
     missing = width - tensor.shape[1]
     return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, missing)) if missing else tensor
 
 
 def _from_first_token(mask: Tensor) -> Tensor:
-    """The order of the columns, (N, L), in which each text begins in the first."""
+    """Column indices (N, L) that shift each row's first attended token to the first column."""
     positions = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
     return positions % mask.shape[1]

@@ -1,4 +1,4 @@
-"""Base class of the losses: the steps that a batch goes through, in order."""
+"""Base class of the losses: what happens to a batch, step by step."""
 
 from __future__ import annotations
 
@@ -18,41 +18,42 @@ from st_contrastive._arguments import Count, Positive
 from st_contrastive._random import fixed_seed
 from st_contrastive.components.heads import HEADS
 from st_contrastive.encoder import requirements
-from st_contrastive.encoder.model_facts import ModelState, embedding_width, text_module, unwrap, weights_dtype
+from st_contrastive.encoder.model_facts import ModelState, embedding_width, get_tokenizer, unwrap, weights_dtype
 from st_contrastive.encoder.passes import RowChunks
-from st_contrastive.encoder.token_batch import TokenBatch
-from st_contrastive.losses._description import DescribedLoss
-from st_contrastive.losses._owned import owned_state
-from st_contrastive.losses.step import LossTerms, Step
+from st_contrastive.encoder.token_batch import TokenBatch, unflattened
+from st_contrastive.losses.described_loss import DescribedLoss
+from st_contrastive.losses.owned_state import owned_state
+from st_contrastive.losses.step import BatchFacts, LossTerms, Step
 
 
 class TextLoss(DescribedLoss, ABC):
-    """Base of all losses.
+    """Base class of all losses.
 
     **A subclass** calls ``super().__init__``, builds its components, sets :attr:`columns` and implements
-    :meth:`compute_terms`. The arguments of its constructor are checked by their annotations, and kept for the model
-    card and for a resumed run. Then what it owns (heads, queues, networks) moves to the encoder's device. Change what
-    it owns only where ``step.is_learning`` is True: sentence-transformers leaves a loss in training mode while it
-    evaluates. Its parameters start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows
-    the encoder only.
+    :meth:`compute_terms`; :attr:`term_weights` has the weights of its terms. The constructor's arguments are checked by
+    their annotations and recorded for the model card and for resuming. Afterwards everything that the loss owns (heads,
+    queues, networks) moves to the encoder's device. Change it only where ``step.is_learning`` is True, because
+    sentence-transformers leaves a loss in training mode while it evaluates. On several processes, the loss's parameters
+    start with the values of rank 0, and the backward pass averages their gradients, because DDP only knows the encoder.
 
     Args:
-        model: SentenceTransformer that starts with a token-level Transformer module.
-        temperature: tau of InfoNCE, which the cosines are divided by.
-        head: a layer on the embeddings, in training only: "tanh", SimCSE's Linear and Tanh; "projector", two linear
-            layers with BatchNorm, of InfoCSE's and DiffCSE's authors; None, nothing.
-        gather_across_devices: take the other devices' sentences as negatives too. BatchNorm in a head then takes its
-            statistics over the rows of all devices.
-        mini_batch_size: how many sentences to encode at a time, each twice, to save memory; the gradient is that of the
-            whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None takes all.
+        model: SentenceTransformer whose first module is a token-level Transformer.
+        temperature: tau of InfoNCE. Cosines are divided by it.
+        head: a layer on the embeddings that is used in training only. "tanh" is SimCSE's Linear and Tanh; "projector"
+            is two linear layers with BatchNorm, by the authors of InfoCSE and DiffCSE; None is no layer.
+        gather_across_devices: use the sentences of other devices as negatives too. BatchNorm in a head then computes
+            its statistics over the rows of all devices.
+        mini_batch_size: how many sentences to encode at a time, each of them twice, to save memory. The gradient is
+            that of the whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None encodes all at once.
     """
 
-    #: The numbers of text columns that the loss takes, and what the columns are.
+    #: The numbers of text columns that the loss accepts, and what the columns hold.
     columns: dict[int, str]
-    #: Whether a sentence's positive is that sentence under another dropout mask, where there is one column.
+    #: Whether the positive of a sentence is the same sentence under another dropout mask, if there is one column.
     dropout_only = True
+    #: What to do about a wrong number of columns.
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
-    #: Encode rows of similar length together: on a CPU, where padding costs time.
+    #: Encode rows of similar length together on a CPU, where padding costs time.
     group_by_length = True
 
     def __init__(
@@ -70,20 +71,21 @@ class TextLoss(DescribedLoss, ABC):
         requirements.warn_of_training(model)
         if mini_batch_size is not None:
             requirements.require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
-        text_module(model).can_flatten_inputs = False  # flash attention's flat batches: a loss reads rows
         # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
         self.temperature, self.mini_batch_size = temperature, mini_batch_size
         self.gather_across_devices = gather_across_devices
         self.head = None if head is None else HEADS[head](embedding_width(model), weights_dtype(model))
-        #: The most tokens that training reads of a text, where a trainer sets fewer than the model; otherwise None.
-        self.max_length: int | None = None
-        #: Whether a trainer drops an epoch's last batch, so that all processes have as many rows in each.
-        self.has_equal_batches = False
+        self._batch_facts = BatchFacts()
         self._has_learned = False
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
-        """The terms of one batch. Of the losses here, only TwinsLoss with ``fraternal`` takes labels.
+        """The weighted terms of one batch.
+
+        Args:
+            sentence_features: one dict for each text column, as ``model.preprocess`` or the trainer's collator makes
+                it.
+            labels: only TwinsLoss with ``fraternal`` uses labels.
 
         Raises:
             ValueError: the number of columns is wrong, or a column is not tokenised text.
@@ -95,19 +97,32 @@ class TextLoss(DescribedLoss, ABC):
         if step.is_first and len(batches) > 1 and labels is not None and not self.reads_labels:
             self._warn_of_labels(labels)
         self._set_modes(step, len(batches[0]))
-        # An evaluation draws the same masks and pairs each time, and leaves training's random numbers untouched.
+        # An evaluation draws the same masks and pairs each time, and does not change the random numbers of training.
         draws = nullcontext() if state.encoder.training else fixed_seed()
         with draws, state.precision():
             if step.is_learning and dist.is_available() and dist.is_initialized():
                 return self._averaged_terms(step, batches, labels)
-            return LossTerms(self.compute_terms(step, batches, labels))
+            return self._weighted_terms(step, batches, labels)
 
     @abstractmethod
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        """The weighted terms, each 0-d, from the batch of each text column and the labels."""
+        """The terms of one batch, 0-d each, by name, without their weights.
+
+        On several processes this runs inside ``functional_call`` of a :class:`_TermsModule`. The parameters of the
+        loss are then replaced by tensors of equal values that average their gradients.
+
+        Args:
+            step: encodes and contrasts the batch.
+            batches: one TokenBatch for each text column.
+            labels: as passed to :meth:`forward`.
+        """
+
+    def expect_batches(self, facts: BatchFacts) -> None:
+        """Set what a trainer knows about all batches from now on. ContrastiveTrainer calls this for its runs."""
+        self._batch_facts = facts
 
     def _finish(self) -> None:
-        """Move what the loss owns to the encoder's device, so that a training loop doesn't have to, and check it."""
+        """Move what the loss owns to the encoder's device, so that training loops don't have to, and check it."""
         device = unwrap(self.model).device
         for part in self.owned_modules():
             part.to(device)
@@ -122,7 +137,7 @@ class TextLoss(DescribedLoss, ABC):
         return [part for name, part in self.named_children() if name != "model"]
 
     def has_one_width(self) -> bool:
-        """Whether the terms are of vectors that a loss around this one can't cut."""
+        """Whether the loss only works on vectors of full width, which MatryoshkaLoss would truncate."""
         return bool(self.owned_modules()) or self.mini_batch_size is not None
 
     def _check_model(self, state: ModelState) -> None:
@@ -130,30 +145,32 @@ class TextLoss(DescribedLoss, ABC):
         name = type(self).__name__
         if torch.is_grad_enabled() and not state.is_training:
             self.warn_once(
-                f"{name} was called with gradients and the encoder in evaluation mode, as it is after loading and "
-                "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
-                "before training; in an evaluation, call the loss under torch.no_grad()."
+                f"{name} was called with gradients while the encoder is in evaluation mode, as it is after loading and "
+                "after encode(). Dropout is off, and the loss's queue and statistics do not change. Call model.train() "
+                "before training. Call the loss under torch.no_grad() to evaluate it."
             )
         if state.replays_layers or (state.replays_outputs and self.has_one_width()):
             raise ValueError(
-                f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
-                "queue, a pooling or a network of one width, or mini-batches, or hands no layers on. Take "
-                "MatryoshkaLoss around SimCSELoss(model, head=None)."
+                f"A loss around {name} truncates the embeddings of one forward pass, or reads its layers. {name} has a "
+                "head, a queue, a pooling or a network of one width, or mini-batches, or does not expose its layers. "
+                "Use MatryoshkaLoss around SimCSELoss(model, head=None)."
             )
         if state.broadcasts_buffers and self.mini_batch_size is not None:
             raise ValueError(
-                "mini_batch_size makes several forward passes a step, before each of which DistributedDataParallel "
-                "would broadcast the encoder's buffers: a process with fewer of them would let the others wait for "
+                "mini_batch_size makes several forward passes in a step. DistributedDataParallel would broadcast the "
+                "encoder's buffers before each of them, and a process with fewer passes would let the others wait for "
                 "ever. Wrap the model with broadcast_buffers=False."
             )
 
     def _read_columns(self, sentence_features: Iterable[dict[str, Any]], *, aligned: bool) -> list[TokenBatch]:
-        batches = [TokenBatch.of(features, aligned=aligned) for features in sentence_features]
+        padding = get_tokenizer(self.model).pad_token_id or 0
+        columns = (unflattened(features, padding) for features in sentence_features)
+        batches = [TokenBatch.of(features, aligned=aligned) for features in columns]
         self.require_columns(len(batches))
         return batches
 
     def require_columns(self, count: int) -> None:
-        """Refuse another number of text columns than the loss takes."""
+        """Refuse a number of text columns that the loss does not accept."""
         if count not in self.columns:
             takes = " or ".join(f"{number} ({what})" for number, what in self.columns.items())
             raise ValueError(f"{type(self).__name__} takes {takes} text column(s), got {count}. {self.columns_hint}")
@@ -161,69 +178,85 @@ class TextLoss(DescribedLoss, ABC):
     def _make_step(self, state: ModelState, rows: int, device: torch.device) -> Step:
         is_learning = state.is_training and torch.is_grad_enabled()
         on_cpu = device.type == "cpu" and not state.is_compiled
-        # Where buffers are broadcast, all processes must make the same number of passes.
+        # If buffers are broadcast, all processes must make the same number of passes.
         by_length = self.group_by_length and state.ignores_padding and on_cpu and not state.broadcasts_buffers
         row_counts: tuple[int, ...] = ()
         if self.gather_across_devices and distributed.world_size() > 1:
-            is_known = is_learning and self.has_equal_batches
-            row_counts = (rows,) * distributed.world_size() if is_known else distributed.row_counts(rows, device)
+            are_equal = is_learning and self._batch_facts.have_equal_rows
+            row_counts = (rows,) * distributed.world_size() if are_equal else distributed.row_counts(rows, device)
         return Step(
             self.model,
             temperature=self.temperature,
             is_learning=is_learning,
             is_first=is_learning and not self._has_learned,
+            max_length=self._batch_facts.max_length,
             chunks=RowChunks(by_length, may_cut=state.ignores_padding, mini_batch_size=self.mini_batch_size),
             row_counts=row_counts,
         )
 
     def _set_modes(self, step: Step, rows: int) -> None:
-        """Put what the loss owns into the step's mode. BatchNorm does not learn from one row, whose variance is 0."""
+        """Set the training mode of what the loss owns. BatchNorm does not learn from one row, whose variance is 0."""
         if rows == 1 and (step.is_first or not step.is_learning) and not self.has_negatives(rows):
             self.warn_once(
-                f"{type(self).__name__} was given a batch of one sentence, which has no other to be contrasted with: "
-                "its contrastive loss is 0. Give a batch size of 2 or more, and leave repeated texts out."
+                f"{type(self).__name__} received a batch of one sentence. There is no other sentence to contrast it "
+                "with, so the contrastive loss is 0. Use a batch size of 2 or more, and remove repeated texts."
             )
         self._has_learned = self._has_learned or step.is_learning
         for part in self.owned_modules():
             one_row = rows == 1 and not step.is_gathered
-            fixed = one_row and any(isinstance(module, nn.BatchNorm1d) for module in part.modules())
-            mode = step.is_learning and not fixed
+            is_fixed = one_row and any(isinstance(module, nn.BatchNorm1d) for module in part.modules())
+            mode = step.is_learning and not is_fixed
             if part.training != mode:  # the call walks through all modules
                 part.train(mode)
 
     def _warn_of_labels(self, labels: Tensor) -> None:
-        """ContrastiveTrainer refuses them; fit and SentenceTransformerTrainer hand them on."""
+        """Warn of labels that differ. ContrastiveTrainer refuses them; fit and SentenceTransformerTrainer don't."""
         if labels.ndim == 1 and bool((labels != labels[0]).any()):
             self.warn_once(
-                f"{type(self).__name__} does not read the labels, which differ in this batch: each row is trained as "
-                "a pair that belongs together. Keep the rows that do."
+                f"{type(self).__name__} does not use labels, and they differ in this batch. Each row is trained as a "
+                "pair that belongs together. Keep only the rows that do."
             )
 
+    def _weighted_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> LossTerms:
+        """The terms times their weights."""
+        weights = self.term_weights
+        terms = LossTerms()
+        for name, term in self.compute_terms(step, batches, labels).items():
+            weight = weights.get(name, 1.0)
+            terms[name] = term if weight == 1 else weight * term
+        return terms
+
     def _averaged_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> LossTerms:
-        """The terms, whose backward pass averages the gradients of the loss's own parameters over the processes."""
+        """The weighted terms. Their backward pass averages the gradients of the loss's parameters over the processes.
+
+        For this, :meth:`compute_terms` runs inside ``functional_call`` of a :class:`_TermsModule`, with the parameters
+        replaced.
+        """
         if step.is_first:
-            own = owned_state(self).values()
-            distributed.broadcast(part for part in own if isinstance(part, nn.Parameter))
+            distributed.broadcast(part for part in owned_state(self).values() if isinstance(part, nn.Parameter))
         parameters: dict[str, Tensor] = {
-            f"loss.{name}": parameter  # as _Terms names it
+            f"loss.{name}": parameter  # as _TermsModule names it
             for name, parameter in self.named_parameters()
             if parameter.requires_grad and not name.startswith("model.")
         }
         if not parameters:
-            return LossTerms(self.compute_terms(step, batches, labels))
-        zero, stand_ins = distributed.averaging(parameters)
-        terms = LossTerms(functional_call(_Terms(self), stand_ins, (step, batches, labels)))
+            return self._weighted_terms(step, batches, labels)
+        zero, replacements = distributed.averaging(parameters)
+        terms: LossTerms = functional_call(_TermsModule(self), replacements, (step, batches, labels))
         first = next(iter(terms))
-        terms[first] = terms[first] + zero.to(terms[first])  # for batches that use none of them
+        terms[first] = terms[first] + zero.to(terms[first])  # for batches that use none of the parameters
         return terms
 
 
-class _Terms(nn.Module):
-    """A loss's terms as a module's forward pass, for ``functional_call``."""
+class _TermsModule(nn.Module):
+    """A module whose forward pass computes a loss's terms, because ``functional_call`` needs a module.
+
+    While it runs, the parameters of the loss are plain tensors, which average their gradients over the processes.
+    """
 
     def __init__(self, loss: TextLoss) -> None:
         super().__init__()
         self.loss = loss
 
-    def forward(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        return self.loss.compute_terms(step, batches, labels)
+    def forward(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> LossTerms:
+        return self.loss._weighted_terms(step, batches, labels)

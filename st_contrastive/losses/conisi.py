@@ -1,7 +1,8 @@
-"""ConIsI: contrast against the sentence paired with itself, and the interaction inside a pair."""
+"""ConIsI: contrast with the sentence paired with itself, and interaction between the two sentences of a pair."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -30,32 +31,36 @@ from st_contrastive.objectives import interaction
 class ConIsILoss(TextLoss):
     r"""ConIsI (Sun and Huang, CCL 2022): sentence pairs as positives, and an inter-sentence interaction loss.
 
-    Each sentence x is encoded alone, paired with itself (Y), and paired with a constructed sentence c (Z). The loss is
-    :math:`(1 - \lambda) L_{contrastive} + \lambda L_{interactive}` (eq. 10): InfoNCE of x against Y (eq. 3, 4), and
-    softplus(r^Z - r^Y) (eq. 8, 9), r from a classifier on top of the contrastive head. Pairs are composed from the
-    token ids on the device; Y and Z go through the encoder as one batch.
+    Each sentence x is encoded on its own, paired with itself (Y), and paired with a constructed sentence c (Z). The
+    loss is :math:`(1 - \lambda) L_{contrastive} + \lambda L_{interactive}` (eq. 10):
 
-    A row whose constructed sentence is the sentence itself would be asked to tell a pair from itself. It takes another
-    sentence of the batch instead, as strategy "other" does, and is left out of the term if that is the same sentence
-    too.
+    - ``contrastive`` is InfoNCE of x against Y (eq. 3 and 4). The vectors are outputs of the CL head g,
+      :math:`g(h_{[CLS]}) = \mathrm{ELU}(\mathrm{BN}(W_1 h_{[CLS]} + b_1))` (eq. 2).
+    - ``interactive`` is softplus(r^Z - r^Y) (eq. 8 and 9), only with ``interaction_weight`` above 0. r is the output of
+      the interaction classifier f, :math:`r = f(h_{[CLS]}) = W_3\, g(h_{[CLS]}) + b_3` (eq. 6 and 7): its first layer
+      shares all parameters with g.
 
-    Terms: ``contrastive`` and, with ``interaction_weight`` above 0, ``interactive``, weighted.
+    Pairs are composed from the token ids on the device. Y and Z go through the encoder as one batch.
+
+    If the constructed sentence of a row is the sentence itself, Y and Z are the same pair. The row then uses another
+    sentence of the batch, as strategy "other" does, and the term ignores the row if that sentence is the same too.
 
     Args:
-        model: SentenceTransformer that starts with a token-level Transformer module.
-        temperature: tau. The paper has 0.05.
-        strategy: how the constructed sentence c is made: "other" takes another sentence of the batch (ConIsI-s);
-            "subword" chooses a share of the subwords and makes each a random one 80 % of the time (ConIsI-o1; see
-            ``unreplaced``); "given" takes the second column (sentences with antonyms in ConIsI-o2).
-        interaction_weight: lambda, the interactive term's share, 0 to 1. The paper: 0.8 for BERT-base, 0.1 for
-            RoBERTa-base and BERT-large. At 0 the pairs Z are not encoded, and at 1 nothing is contrasted.
+        model: SentenceTransformer whose first module is a token-level Transformer.
+        temperature: tau. The paper uses 0.05.
+        strategy: how c is constructed. "other" uses another sentence of the batch (ConIsI-s). "subword" chooses a share
+            of the subwords and replaces 80 % of these by random subwords (ConIsI-o1; see ``unreplaced``). "given" uses
+            the second column (sentences with antonyms in ConIsI-o2).
+        interaction_weight: lambda of eq. 10, the weight of the interactive term, 0 to 1. The paper uses 0.8 for
+            BERT-base and 0.1 for RoBERTa-base and BERT-large. At 0 the pairs Z are not encoded. At 1 nothing is
+            contrasted.
         replacement_rate: share of the subwords that strategy "subword" chooses. The paper does not give it.
-        unreplaced: what becomes of the other 20 % of the subwords that strategy "subword" chooses. The paper masks the
+        unreplaced: what happens to the other 20 % of the subwords that strategy "subword" chooses. The paper masks the
             chosen ones, and replaces "the masked token with a random token 80% of the time, leaving the masked token
-            unchanged 20% of the time" (section 3.2.1), which can be read in two ways: "original" keeps the subword,
+            unchanged 20% of the time" (section 3.2.1). This can be read in two ways: "original" keeps the subword,
             "mask" leaves the mask token in its place.
-        interaction_dim: length of r, the classifier's output. None takes the embedding's width, as the paper declares
-            it; 1 is the scalar reading.
+        interaction_dim: width of r. None is the embedding's width, as the paper has it; 1 makes r a number, as eq. 8
+            needs it.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -68,7 +73,7 @@ class ConIsILoss(TextLoss):
 
     cites = ("sun-huang-2022-conisi",)
     columns_of_one_kind = True
-    read_with = {
+    only_used_with = {
         **dict.fromkeys(("replacement_rate", "unreplaced"), "strategy=subword"),
         **dict.fromkeys(("strategy", "interaction_dim"), "interaction_weight"),
     }
@@ -92,11 +97,10 @@ class ConIsILoss(TextLoss):
         )
         if interaction_weight > 0.1 and not reads_first_token(model):
             warn(
-                f"interaction_weight={interaction_weight:g} is for the [CLS] vector of a language model. At 0.8, "
-                "all-MiniLM-L6-v2 with its mean pooling ended worse than before training: take 0.1 there."
+                f"interaction_weight={interaction_weight:g} is meant for the [CLS] vector of a language model. At 0.8, "
+                "all-MiniLM-L6-v2 with its mean pooling got worse by training. Use 0.1 for such a model."
             )
         self.interaction_weight, self.strategy = interaction_weight, strategy
-        self.contrast_weights = {"contrastive": 1 - interaction_weight}
         tokenizer, encoder = get_tokenizer(model), get_encoder(model)
         limit = learned_positions(encoder) or getattr(encoder.config, "max_position_embeddings", None)
         types = getattr(encoder.config, "type_vocab_size", None)
@@ -110,10 +114,14 @@ class ConIsILoss(TextLoss):
             self.columns = {1: "sentences"}
             self.columns_hint = 'Constructed sentences as a second column need strategy="given".'
         width, dtype = embedding_width(model), weights_dtype(model)
-        self.predictor = PredictionHead(width, dtype)
+        self.predictor = PredictionHead(width, dtype)  # g of eq. 2
         self.classifier = None
-        if interaction_weight > 0:  # r = W3 g(x) + b3 (eq. 6, 7)
+        if interaction_weight > 0:  # f of eq. 7 without g: W3 and b3
             self.classifier = new_linear(width, interaction_dim or width, dtype=dtype)
+
+    @property
+    def term_weights(self) -> Mapping[str, float]:
+        return {"contrastive": 1 - self.interaction_weight, "interactive": self.interaction_weight}
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         pairs, distinct = self.compose_pairs(batches)
@@ -121,20 +129,23 @@ class ConIsILoss(TextLoss):
         x, y, *z = vectors.chunk(2 if self.classifier is None else 3)  # (N, d) each
         terms = {}
         if self.interaction_weight < 1:
-            terms["contrastive"] = (1 - self.interaction_weight) * step.info_nce(x, y)
+            terms["contrastive"] = step.info_nce(x, y)
         if self.classifier is not None:
             interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct, reduction="sum")
-            terms["interactive"] = self.interaction_weight * interactive / step.mean_count(distinct.sum())
+            terms["interactive"] = interactive / step.mean_count(distinct.sum())
         return terms
 
     def compose_pairs(self, batches: list[TokenBatch]) -> tuple[TokenBatch, Tensor]:
-        """The pairs Y (sentence, sentence) of all N rows and, behind them, where they interact, the pairs Z (sentence,
-        constructed); and which rows, (N,), can be told apart. A prompt comes before a pair, and not inside it."""
+        """The pairs of all N rows, and which rows (N,) have two different pairs.
+
+        The pairs are Y (sentence, sentence) and, if there is an interactive term, Z (sentence, constructed) after them.
+        A prompt comes before a pair and not inside it.
+        """
         batch, compose = batches[0], self.composer
         if unknown := set(batch.token_tensors) - {"input_ids", "attention_mask", "token_type_ids"} | set(batch.per_row):
             raise ValueError(
-                f"The batch holds {', '.join(sorted(unknown))}, which pairs of sentences can't be composed with. Leave "
-                "it out of what the first module returns, or take SimCSELoss."
+                f"The batch has {', '.join(sorted(unknown))}, for which ConIsILoss can't compose pairs of sentences. "
+                "Remove it from the output of the first module's preprocess, or use SimCSELoss."
             )
         prompted = compose.content(batch.ids, batch.mask)
         sentences = compose.content(batch.ids, batch.mask, batch.prompt_length)
@@ -142,11 +153,11 @@ class ConIsILoss(TextLoss):
             return replace(batch, token_tensors=compose(prompted, sentences)), batch.mask.new_empty(0)
         seconds = sentences.followed_by(self._constructed(batches, sentences))
         pairs = compose(prompted.followed_by(prompted), seconds)
-        with_itself, with_constructed = pairs["input_ids"].chunk(2)  # as they are after truncation
+        with_itself, with_constructed = pairs["input_ids"].chunk(2)  # after truncation
         return replace(batch, token_tensors=pairs), (with_itself != with_constructed).any(dim=1)
 
     def _constructed(self, batches: list[TokenBatch], sentences: Content) -> Content:
-        """The constructed sentences. One that is the sentence itself becomes another of the batch."""
+        """The constructed sentences. If one equals its sentence, another sentence of the batch replaces it."""
         rows, device = sentences.ids.shape[0], sentences.ids.device
         # A uniformly drawn k != i for each row i.
         shift = torch.randint(1, max(rows, 2), (rows,), device=device)

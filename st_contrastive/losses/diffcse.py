@@ -1,8 +1,9 @@
-"""DiffCSE: contrast beside the detection of replaced tokens."""
+"""DiffCSE: contrast, and detection of replaced tokens."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -22,26 +23,27 @@ from st_contrastive.losses.step import Step
 class DiffCSELoss(TextLoss):
     r"""DiffCSE (Chuang et al., NAACL 2022): :math:`L_{SimCSE} + \lambda L_{RTD}` (eq. 5).
 
-    A frozen generator fills in masked tokens; a discriminator, given the sentence vector of the original, detects
-    which tokens were replaced. Its gradient reaches the encoder through that vector alone. The discriminator, and
-    by default the generator, are copies of the encoder with its adapters (LoRA), if any, merged. The discriminator
-    reads the edited sentence once for each dropout view, each with its own edits and vector.
+    A frozen generator fills in masked tokens. A discriminator reads the edited sentence and the sentence vector of the
+    original, and detects which tokens were replaced. Its gradient reaches the encoder only through that vector. The
+    discriminator and, by default, the generator are copies of the encoder, into which its adapters (LoRA) are merged.
+    Each dropout view has its own edits and its own vector.
 
-    As in the authors' code, the vector is what the head makes (the model's own pooling where there is no head, or one
-    of another width), the chosen tokens are masked as in BERT (80 % become the mask token, 10 % a random one, 10 %
-    stay), the likeliest tokens fill them in, and the generator's dropout is on. Differences from it, which are better:
-    the generator changes the chosen tokens alone, and never to a special token; the detection loss leaves padding out.
+    As in the authors' code, the vector is the head's output (or the output of the model's own Pooling, if there is no
+    head or its width differs). The chosen tokens are masked as in BERT: 80 % become the mask token, 10 % a random
+    token, and 10 % stay. The most likely tokens fill them in, and the generator's dropout is on. Two things are better
+    than in that code: the generator only changes the chosen tokens and never inserts a special token, and the detection
+    loss ignores padding.
 
     Terms: ``contrastive`` and, with ``rtd_weight`` above 0, ``rtd``.
 
     Args:
-        model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
-        generator: folder or hub name of a masked-LM checkpoint with the model's tokenizer (the authors take
-            ``distilbert-base-uncased`` beside BERT), a masked-LM model, or a
-            :class:`~st_contrastive.components.MaskedLMHead` that was trained on this encoder, or the folder of the
-            auxiliary network that was. None takes a frozen copy of the encoder with its checkpoint's masked-LM head.
-        temperature: tau, which the cosines are divided by.
-        head: see :class:`TextLoss`; "projector" is the authors'.
+        model: SentenceTransformer whose first module is a token-level Transformer. The tokenizer needs a mask token.
+        generator: folder or hub name of a masked-LM checkpoint with the model's tokenizer (the authors use
+            ``distilbert-base-uncased`` with BERT), or a masked-LM model. It can also be a
+            :class:`~st_contrastive.components.MaskedLMHead`, or the folder of an auxiliary network, that was trained
+            with this encoder. None uses a frozen copy of the encoder with the masked-LM head of its checkpoint.
+        temperature: tau. Cosines are divided by it.
+        head: see :class:`TextLoss`. The authors use "projector".
         rtd_weight: lambda, the weight of the detection term.
         mask_rate: share of the tokens that the generator fills in.
 
@@ -52,7 +54,7 @@ class DiffCSELoss(TextLoss):
     cites = ("chuang-etal-2022-diffcse",)
     columns = {1: "sentences"}
     may_change = (*TextLoss.may_change, "generator")
-    read_with = dict.fromkeys(("generator", "mask_rate"), "rtd_weight")
+    only_used_with = dict.fromkeys(("generator", "mask_rate"), "rtd_weight")
 
     def __init__(
         self,
@@ -83,13 +85,20 @@ class DiffCSELoss(TextLoss):
             )
             require_positions(model, self.detector.generator)
 
+    @property
+    def term_weights(self) -> Mapping[str, float]:
+        return {"rtd": self.rtd_weight}
+
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         batch = batches[0]
         if self.detector is None:
             return {"contrastive": step.info_nce(*step.apply_head(self.head, *step.encode(batch, batch)))}
-        both = batch.followed_by(batch)  # view by view, as the vectors are
+        both = batch.followed_by(batch)  # all first views, then all second views
         to_fill = both.corrupt(self.detector.masking)
-        first, second, *pooled = step.encode(batch, batch, pooled=not self._reads_head)
-        contrasted = step.apply_head(self.head, first, second)
-        (rtd,) = step.token_mean(self.detector.summed_losses, both, to_fill, torch.cat(pooled or contrasted))
-        return {"contrastive": step.info_nce(*contrasted), "rtd": self.rtd_weight * rtd}
+        if self._reads_head:
+            vectors = contrasted = step.apply_head(self.head, *step.encode(batch, batch))
+        else:
+            encoded = step.encode_and_pool(batch, batch)
+            contrasted, vectors = step.apply_head(self.head, *encoded.sentences), encoded.pooled
+        (rtd,) = step.token_mean(self.detector.summed_losses, both, to_fill, torch.cat(vectors))
+        return {"contrastive": step.info_nce(*contrasted), "rtd": rtd}

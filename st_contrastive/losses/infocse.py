@@ -1,8 +1,9 @@
-"""InfoCSE: SimCSE with an auxiliary masked-LM network that receives the sentence vector."""
+"""InfoCSE: SimCSE with an auxiliary masked-LM network that reads the sentence vector."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -24,48 +25,48 @@ from st_contrastive.losses.step import Step
 class InfoCSELoss(TextLoss):
     r"""InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{SimCSE} + \lambda L_{MLM}` (eq. 7).
 
-    The auxiliary network sees a masked copy of the sentence through frozen lower layers, and the full encoder's
-    sentence vector in place of its [CLS] state; a few trainable layers and a masked-LM head predict the masked tokens.
-    With ``detach``, its gradient reaches the encoder through that vector alone. The vector is the [CLS] vector if the
-    model pools [CLS], and otherwise that of the model's own pooling, which is what will be used. Where the paper's text
-    and the authors' code differ, the defaults are the code's, except for ``head``.
+    The auxiliary network reads a masked copy of the sentence through frozen lower layers, with the full encoder's
+    sentence vector in place of its [CLS] state. A few trainable layers (two in the paper) and a masked-LM head predict
+    the masked tokens. With ``detach``, the gradient only reaches the encoder through the sentence vector. This is the
+    [CLS] vector if the model pools [CLS], and otherwise the output of the model's own Pooling, which users of the model
+    will get. The defaults follow the authors' code where the paper's text differs from it, except for ``head``.
 
-    Terms: ``contrastive`` and, with their weights above 0, ``mlm`` and ``rtd``.
+    Terms: ``contrastive`` (SimCSE's) and, with their weights above 0, ``mlm`` and ``rtd``.
 
     Args:
-        model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
-        auxiliary: a trained network, which the paper begins with: the folder that
+        model: SentenceTransformer whose first module is a token-level Transformer. The tokenizer needs a mask token.
+        auxiliary: a trained network, with which the paper starts: the folder that
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, or an
-            :class:`~st_contrastive.components.AuxiliaryMLM`, taken as it is. None makes an untrained one from the
-            encoder's own lower half and uppermost layers ("w/o pre-training", Table 4), with the checkpoint's masked-LM
-            head where it has one.
-        temperature: tau, which the cosines are divided by. The default is the authors'.
-        head: see :class:`TextLoss`. The paper's text has "a pooler layer" (section 2), as SimCSE's "tanh"; "projector"
-            is the authors' code.
-        mlm_weight: lambda, the weight of the masked-LM term. At 0 there is no auxiliary network ("w/o MLM"), and the
-            loss is ``SimCSELoss``. At 1e-5 most of the network's own gradients are smaller than Adam's epsilon, as in
-            the authors' code. In float16 nearly all of them vanish without a loss scale, and 5 % under the scale that
-            GradScaler starts from, 2^16.
-        mask_rate: share of the tokens that are chosen to be predicted, of which 80 % become the mask token, 10 % a
-            random one and 10 % stay, as in BERT and the authors' code (section 2 has the mask token alone).
-        split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
-            as ``auxiliary`` has.
-        extra_layers: how many trainable layers it has. None takes as many as ``auxiliary`` has, and otherwise two, or
-            one where two would make the network as deep as the encoder.
-        masked_views: "both" masks each dropout view on its own, each with its own sentence vector (the authors' code);
-            "first" masks one copy (the paper's text).
-        contrastive_weight: weight of the contrastive term; 0 leaves only the auxiliary terms ("w/o contrastive").
+            :class:`~st_contrastive.components.AuxiliaryMLM`, which is not copied. None builds an untrained network from
+            the encoder's lower half and uppermost layers ("w/o pre-training", Table 4), with the masked-LM head of the
+            checkpoint if it has one.
+        temperature: tau. Cosines are divided by it. The default is the authors'.
+        head: see :class:`TextLoss`. The paper's text has "a pooler layer" (section 2), which is SimCSE's "tanh". The
+            authors' code uses "projector".
+        mlm_weight: lambda of eq. 7, the weight of the masked-LM term. At 0 there is no auxiliary network ("w/o MLM"),
+            and the loss is ``SimCSELoss``. At 1e-5 most gradients of the network are smaller than Adam's epsilon, as in
+            the authors' code. In float16 nearly all of them vanish without a loss scale, and 5 % vanish under
+            GradScaler's initial scale, 2^16.
+        mask_rate: share of the tokens that are chosen. Of these, 80 % become the mask token, 10 % a random token and
+            10 % stay, as in BERT and the authors' code. Section 2 only has the mask token.
+        split_layer: how many lower layers the auxiliary network copies and freezes, six of twelve in the paper. None is
+            half of the encoder's layers, or as many as ``auxiliary`` has.
+        extra_layers: how many trainable layers the network adds: "an additional two layers" in the paper. None is as
+            many as ``auxiliary`` has, otherwise two, or one if two would make the network as deep as the encoder.
+        masked_views: "both" masks each dropout view separately and predicts it from its own sentence vector (the
+            authors' code). "first" masks one copy (the paper's text).
+        contrastive_weight: weight of the contrastive term. 0 keeps only the auxiliary terms ("w/o contrastive").
         detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
-            own lower layers, with gradient: our reading of "w/o gradient detach" (Table 6). By the letter of section
-            5.2, the network's separate copy of these layers might be trained instead. Not supported with adapters such
-            as LoRA.
-        tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
-            False trains a matrix of its own, as in the authors' code. That of a saved network starts as it was saved.
-        lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
-        rtd_weight: weight of DiffCSE's replaced-token detection beside the masked-LM term (section 6.3). DiffCSE takes
-            0.005, and InfoCSE's paper names no weight.
-        generator: fills in tokens for ``rtd_weight``, as in :class:`DiffCSELoss`. None takes a frozen copy of the
-            encoder with the masked-LM head of ``auxiliary``, or of its checkpoint.
+            lower layers with gradient, which is our reading of "w/o gradient detach" (Table 6). Section 5.2 can also be
+            read as training the network's separate copy of these layers. False does not work with adapters such as
+            LoRA.
+        tied_head: use the embedding matrix of the auxiliary network's frozen copy as the masked-LM head's decoder.
+            False trains a separate matrix, as in the authors' code. The matrix of a saved network starts as saved.
+        lower_dropout: keep dropout on in the frozen layers, as the authors do for large encoders.
+        rtd_weight: weight of DiffCSE's replaced-token detection, which section 6.3 adds to the masked-LM term. DiffCSE
+            uses 0.005. InfoCSE's paper does not give a weight.
+        generator: fills in tokens for ``rtd_weight``, as in :class:`DiffCSELoss`. None uses a frozen copy of the
+            encoder with the masked-LM head of ``auxiliary`` or of the checkpoint.
 
     Raises:
         OSError: ``auxiliary`` does not exist, or is damaged.
@@ -82,7 +83,7 @@ class InfoCSELoss(TextLoss):
     cites = ("wu-etal-2022-infocse",)
     columns = {1: "sentences"}
     may_change = (*TextLoss.may_change, "auxiliary", "generator")
-    read_with = {
+    only_used_with = {
         "generator": "rtd_weight",
         **dict.fromkeys(
             "auxiliary mask_rate split_layer extra_layers masked_views detach tied_head lower_dropout".split(),
@@ -120,7 +121,7 @@ class InfoCSELoss(TextLoss):
             mini_batch_size=mini_batch_size,
         )
         self.mlm_weight, self.contrastive_weight, self.rtd_weight = mlm_weight, contrastive_weight, rtd_weight
-        self.contrast_weights = {"contrastive": contrastive_weight} if contrastive_weight > 0 else {}
+        self.contrasted_terms = ("contrastive",) if contrastive_weight > 0 else ()
         self.masked_views, self.detach = masked_views, detach
         self.auxiliary: AuxiliaryMLM | None = None
         self.detector: ReplacedTokenDetector | None = None
@@ -134,7 +135,7 @@ class InfoCSELoss(TextLoss):
                 auxiliary = AuxiliaryMLM.from_encoder(encoder, **depths, **options)
                 if auxiliary.head.source == "new":
                     warn(
-                        "The encoder's checkpoint has no masked-LM head, and no auxiliary is given: InfoCSELoss starts "
+                        "The encoder's checkpoint has no masked-LM head and auxiliary is None, so InfoCSELoss starts "
                         "with an untrained network. AuxiliaryMLMPretrainingLoss trains one, as a recipe's stage1 does."
                     )
             elif not isinstance(auxiliary, AuxiliaryMLM):
@@ -151,28 +152,31 @@ class InfoCSELoss(TextLoss):
             self.detector = ReplacedTokenDetector(encoder, tokenizer, generator=generator)
             require_positions(model, self.detector.generator)
 
+    @property
+    def term_weights(self) -> Mapping[str, float]:
+        return {"contrastive": self.contrastive_weight, "mlm": self.mlm_weight, "rtd": self.rtd_weight}
+
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        both = batches[0].followed_by(batches[0])  # all first views, then all second ones
+        both = batches[0].followed_by(batches[0])  # all first views, then all second views
         views = 1 if self.masked_views == "first" else 2
         to_mask = batches[0] if views == 1 else both
-        # Random tokens are drawn before any pass.
+        # Random tokens are drawn before any forward pass.
         masked = None if self.auxiliary is None else to_mask.corrupt(self.masking)
         to_fill = None if self.detector is None else both.corrupt(self.detector.masking)
-        first, second, *vectors = step.encode(batches[0], batches[0], pooled=True)  # (N, d) each
+        encoded = step.encode_and_pool(batches[0], batches[0])
         terms = {}
         if self.contrastive_weight > 0:
-            contrastive = step.info_nce(*step.apply_head(self.head, first, second))
-            terms["contrastive"] = self.contrastive_weight * contrastive
+            terms["contrastive"] = step.info_nce(*step.apply_head(self.head, *encoded.sentences))
         if masked is not None:
-            mlm = step.token_mean(self._masked_lm, to_mask, masked, torch.cat(vectors[:views]))[0]
-            terms["mlm"] = self.mlm_weight * mlm
+            vectors = torch.cat(encoded.pooled[:views])
+            (terms["mlm"],) = step.token_mean(self._masked_lm, to_mask, masked, vectors)
         if self.detector is not None and to_fill is not None:
-            (rtd,) = step.token_mean(self.detector.summed_losses, both, to_fill, torch.cat(vectors))
-            terms["rtd"] = self.rtd_weight * rtd
+            vectors = torch.cat(encoded.pooled)
+            (terms["rtd"],) = step.token_mean(self.detector.summed_losses, both, to_fill, vectors)
         return terms
 
     def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, ...]:
-        """Summed cross-entropy of the masked tokens, from masked text and sentence vectors, and their number."""
+        """Summed cross-entropy of the masked tokens, predicted with the sentence vectors, and the number of tokens."""
         assert self.auxiliary is not None
         weights = None if self.detach else self.auxiliary.encoder_weights(get_encoder(self.model), lower=True)
         states = self.auxiliary(rows.with_ids(masked.input_ids).token_tensors, vectors, weights)  # (N, L, d)

@@ -1,4 +1,4 @@
-"""Contrast against a queue of a momentum encoder's keys: MoCo, and ESimCSE."""
+"""Contrast against a queue of keys from a momentum encoder: MoCo and ESimCSE."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from st_contrastive.losses.step import Step
 
 
 class MomentumContrastLoss(TextLoss):
-    r"""SimCSE with a queue of past vectors, made by a momentum encoder that slowly follows the trained one.
+    r"""SimCSE with a queue of past vectors from a momentum encoder, which slowly follows the trained encoder.
 
-    With ``positives="encoder"`` this is ESimCSE (Wu et al., COLING 2022): both views of a sentence through the trained
-    encoder, InfoNCE over the batch, and the momentum encoder's vectors of past sentences as further negatives (eq. 4 of
-    the paper). With ``positives="momentum"`` it is MoCo (He et al., CVPR 2020): the positive, too, is the momentum
-    encoder's. The batch's other keys are negatives beside the queue's, which MoCo does not have. The Twins paper
-    compares its queue with MoCo's (section 4.4) and leaves open whose positive it takes. Term: ``contrastive``.
+    ``positives="encoder"`` is ESimCSE (Wu et al., COLING 2022). The trained encoder encodes both views of a sentence,
+    and the negatives are the other sentences of the batch and the momentum encoder's vectors of past sentences (eq. 4
+    of the paper). ``positives="momentum"`` is MoCo (He et al., CVPR 2020), where the momentum encoder also encodes the
+    positive. Unlike in MoCo, the other keys of the batch are negatives too. The Twins paper compares its queue with
+    MoCo's (section 4.4) and does not say which encoder encodes the positive. Term: ``contrastive``.
 
-    The momentum encoder is the whole model without dropout; with ``positives="momentum"``, the head too. In ESimCSE the
-    keys pass through the trained head, as in the authors' code. It moves after each of the optimizer's steps, before it
-    makes the next keys. It starts as the trained encoder; the authors' starts with random weights, because of how they
-    load it, and 53 % of them are left after 125 steps. The queue is filled at each forward pass: under gradient
-    accumulation, with each accumulated part.
+    The momentum encoder is a copy of the whole model without dropout, and of the head with ``positives="momentum"``. In
+    ESimCSE the keys pass through the trained head, as in the authors' code. The momentum encoder moves after each step
+    of the optimizer, before it encodes the next keys. It starts as a copy of the trained encoder. The authors' starts
+    with random weights because of the way they load it, and 53 % of these are left after 125 steps. Every forward pass
+    fills the queue, so with gradient accumulation each accumulated batch does.
 
     Args:
-        model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
-        temperature: tau, which the cosines are divided by.
-        head: see :class:`TextLoss`; "tanh" is SimCSE's.
-        momentum: m, the share that the momentum encoder keeps of itself at each step.
-        queue_size: sentences that are kept; 0 keeps none. ESimCSE's best is 2.5 batches; MoCo takes 65,536. With fewer
-            sentences than the queue and a batch hold, a sentence meets itself as a negative.
-        positives: which encoder makes the positives: "encoder" (the trained one) or "momentum".
-        repetition_rate: ESimCSE's augmentation, for one column: in the second view of a text of L tokens, up to
-            min(10, rate * L) - 1 of them are repeated, after truncation, so that the view is longer and loses nothing.
-            ESimCSE takes 0.32 for BERT-base. 0 repeats none.
+        model: SentenceTransformer whose first module is a token-level Transformer with dropout.
+        temperature: tau. Cosines are divided by it.
+        head: see :class:`TextLoss`. SimCSE uses "tanh".
+        momentum: m, the share of its weights that the momentum encoder keeps at each step.
+        queue_size: how many sentences the queue keeps. ESimCSE works best with 2.5 batches; MoCo uses 65,536. If the
+            queue and a batch hold more sentences than the data, a sentence becomes its own negative.
+        positives: which encoder encodes the positives: "encoder" (the trained one) or "momentum".
+        repetition_rate: ESimCSE's augmentation, for one column. In the second view of a text of L tokens, up to
+            min(10, rate * L) - 1 tokens are repeated. This happens after truncation, so the view gets longer and loses
+            no token. ESimCSE uses 0.32 for BERT-base.
     """
 
     cites = ("wu-etal-2022-esimcse", "he-etal-2020-moco")
@@ -71,7 +71,7 @@ class MomentumContrastLoss(TextLoss):
         self.repetition: TokenRepetition | None = None
         if repetition_rate > 0:
             self.columns = {1: "sentences"}
-            self.columns_hint = "Of two columns, the second is another form of each sentence: take repetition_rate=0."
+            self.columns_hint = "With two columns, the second column replaces the repetition: use repetition_rate=0."
             self.dropout_only = False
             self.repetition = TokenRepetition(repetition_rate, learned_positions(get_encoder(model)))
         self.queue: NegativeQueue | None = None
@@ -100,7 +100,7 @@ class MomentumContrastLoss(TextLoss):
 
     @torch.no_grad()
     def _next_keys(self, step: Step, batch: TokenBatch) -> Tensor:
-        """The momentum encoder's vectors of a batch, (N, d), after its step."""
+        """The momentum encoder's vectors of a batch, (N, d), after it has moved."""
         assert self.momentum_encoder is not None
         if step.is_learning:
             self.momentum_encoder.update(list(unwrap(self.model)), self.head)

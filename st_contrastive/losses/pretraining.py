@@ -1,9 +1,10 @@
-"""InfoCSE's first stage: encoder and auxiliary network learn masked-LM together."""
+"""InfoCSE's first stage: the encoder and the auxiliary network learn masked-LM together."""
 
 from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Mapping
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -23,25 +24,27 @@ from st_contrastive.losses.step import Step
 class AuxiliaryMLMPretrainingLoss(TextLoss):
     r"""Stage 1 of InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{MLM} + w\, L_{aux}` (eq. 5 and 6).
 
-    The encoder predicts the masked tokens from its last hidden states; the auxiliary network predicts them from the
-    hidden states of the encoder's own lower layers and, in position 0, the full encoder's sentence vector. Both go
-    through one masked-LM head, and nothing is detached. What the upper layers know about the sentence can reach the
-    auxiliary network through that vector alone; the paper argues that a shallow network must therefore rely on it.
+    The encoder predicts the masked tokens from its last hidden states. The auxiliary network predicts them from the
+    hidden states of the encoder's lower layers, with the full encoder's sentence vector at position 0. Both share one
+    masked-LM head, and all gradients flow into the encoder. The upper layers can only pass on what they know about the
+    sentence through that vector, and the paper argues that a shallow network must therefore rely on it.
 
-    Then ``save_auxiliary(path)``, ``model.save_pretrained(folder)``, and
+    After training, call ``save_auxiliary(path)`` and ``model.save_pretrained(folder)``, and train
     :class:`~st_contrastive.InfoCSELoss` with ``auxiliary=path``. Terms: ``mlm`` and ``auxiliary_mlm``.
 
     Args:
-        model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
-        mask_rate: share of the tokens that are chosen, of which 80 % become the mask token, 10 % a random one and 10 %
-            stay, as in BERT. The default is BERT's, which the paper names for this stage (sections 2 and 3.1); it
-            varies the rate of the joint stage alone (section 5.3).
-        split_layer: after how many lower layers the auxiliary network branches off. None takes half of them.
-        extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost. None takes
-            two, as in the paper, or one where two would make the network as deep as the encoder.
-        auxiliary_weight: w, above 0, of the auxiliary network's term. Section 3.1 has "the sum of the two MLM losses";
-            section 4.2 names a "hyperparameter to balance the two MLM losses", and its text gives no value.
-        tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
+        model: SentenceTransformer whose first module is a token-level Transformer. The tokenizer needs a mask token.
+        mask_rate: share of the tokens that are chosen. Of these, 80 % become the mask token, 10 % a random token and
+            10 % stay, as in BERT. The default is BERT's, which the paper names for this stage (sections 2 and 3.1). The
+            paper only varies the rate of the joint stage (section 5.3).
+        split_layer: after how many of the encoder's lower layers the auxiliary network branches off: "a lower six
+            layers" of twelve in the paper. None is half of the encoder's layers.
+        extra_layers: how many layers the network adds: "an additional two layers" in the paper. They start as copies
+            of the encoder's uppermost layers. None is two, or one if two would make the network as deep as the encoder.
+        auxiliary_weight: w, above 0, the weight of the auxiliary network's term. The pre-training loss is "the sum of
+            the two MLM losses" (section 3.1). The value of "the hyperparameter to balance the two MLM losses" (section
+            4.2) is not given.
+        tied_head: use the encoder's embedding matrix as the head's decoder, as in BERT. False trains a separate matrix.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -55,7 +58,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     cites = ("wu-etal-2022-infocse",)
     columns = {1: "sentences"}
     dropout_only = False
-    contrast_weights: dict[str, float] = {}
+    contrasted_terms = ()
 
     def __init__(
         self,
@@ -67,12 +70,12 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         auxiliary_weight: Positive = 1.0,
         tied_head: bool = True,
     ) -> None:
-        # So that the mean is over the masked tokens of all devices.
+        # The mean is over the masked tokens of all devices.
         super().__init__(model, gather_across_devices=True)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
         encoder = get_encoder(model)
         self.masking = TokenCorruption.masking(get_tokenizer(model), mask_rate)
-        # Its lower part is a place to keep what is saved: training uses the encoder's.
+        # Training uses the encoder's lower layers. The network's copy of them is only updated to be saved.
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
         )
@@ -80,13 +83,17 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self._base_name = str(encoder.config._name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
 
+    @property
+    def term_weights(self) -> Mapping[str, float]:
+        return {"auxiliary_mlm": self.auxiliary_weight}
+
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         masked = batches[0].corrupt(self.masking)
         mlm, auxiliary_mlm = step.token_mean(self._masked_lm, batches[0], masked)
-        return {"mlm": mlm, "auxiliary_mlm": self.auxiliary_weight * auxiliary_mlm}
+        return {"mlm": mlm, "auxiliary_mlm": auxiliary_mlm}
 
     def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens) -> tuple[Tensor, ...]:
-        """Summed cross-entropy of the masked tokens from the encoder and from the network, and their number."""
+        """Summed cross-entropy of the masked tokens, first the encoder's and then the network's, and their number."""
         encoder, network = get_encoder(self.model), self.network
         masked_rows = rows.with_ids(masked.input_ids)
         with capture_states(encoder, network.split_layer) as captured:
@@ -98,12 +105,12 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     @property
     def derived_tensors(self) -> list[str]:
-        """What no checkpoint holds: the network's frozen part, where training reads the encoder's own tensors."""
+        """Names of the tensors that checkpoints omit: the frozen part, in place of which training uses the encoder."""
         frozen = [name for name, weight in self.network.named_parameters() if not weight.requires_grad]
         return [f"network.{name}" for name in frozen]
 
     def trained_auxiliary(self) -> AuxiliaryMLM:
-        """A copy of the auxiliary network, its lower part as the encoder's is now."""
+        """A copy of the auxiliary network with the encoder's present lower layers."""
         network = copy.deepcopy(self.network)
         network.zero_grad(set_to_none=True)
         network.sync_frozen(get_encoder(self.model))
@@ -111,8 +118,8 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         return network
 
     def save_auxiliary(self, path: str | os.PathLike[str]) -> None:
-        """Write the auxiliary network into a folder, for ``InfoCSELoss(model, auxiliary=path)``.
+        """Save the auxiliary network in a folder for ``InfoCSELoss(model, auxiliary=path)``.
 
-        The folder may be that of the saved model.
+        The model may be saved in the same folder.
         """
         save_auxiliary(self.trained_auxiliary(), path, get_tokenizer(self.model), self._base_name)

@@ -1,7 +1,8 @@
-"""SimCSE, the baseline that the three methods start from."""
+"""SimCSE, the baseline on which the other methods build."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -19,20 +20,20 @@ from st_contrastive.losses.step import Step
 
 
 class SimCSELoss(TextLoss):
-    """Unsupervised SimCSE (Gao et al., EMNLP 2021): one sentence, two dropout masks, InfoNCE.
+    """Unsupervised SimCSE (Gao et al., EMNLP 2021): InfoNCE between two dropout masks of each sentence.
 
     Terms: ``contrastive`` (eq. 1 and 4 of the paper) and, with ``mlm_weight``, ``mlm``. With two columns and
     ``head=None`` this is ``MultipleNegativesRankingLoss`` with ``scale=20``.
 
     Args:
-        model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
-        temperature: tau, which the cosines are divided by.
-        head: see :class:`TextLoss`; "tanh" is the paper's.
-        mlm_weight: weight of the paper's auxiliary masked-LM objective, for which the encoder reads both copies of
-            each sentence again, each masked in its own places. SimCSE's authors take 0.1. The head is the checkpoint's
-            where it has one, else a new one; its matrix starts as the token embeddings, and is trained apart from
-            them, as in the authors' code.
-        mask_rate: share of the tokens that are masked for it.
+        model: SentenceTransformer whose first module is a token-level Transformer with dropout.
+        temperature: tau. Cosines are divided by it.
+        head: see :class:`TextLoss`. The paper uses "tanh".
+        mlm_weight: weight of the paper's auxiliary masked-LM objective. The encoder reads both copies of each sentence
+            a second time, each copy with other tokens masked. SimCSE's authors use 0.1. The masked-LM head is that of
+            the checkpoint, or a new one if the checkpoint has none. As in the authors' code, its matrix starts as a
+            copy of the token embeddings and is trained separately.
+        mask_rate: share of the tokens that are masked for this objective.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -46,7 +47,7 @@ class SimCSELoss(TextLoss):
 
     cites = ("gao-etal-2021-simcse",)
     columns = {1: "sentences", 2: "sentences and another form of each"}
-    read_with = {"mask_rate": "mlm_weight"}
+    only_used_with = {"mask_rate": "mlm_weight"}
 
     def __init__(
         self,
@@ -73,22 +74,26 @@ class SimCSELoss(TextLoss):
             self.masking = TokenCorruption.masking(get_tokenizer(model), mask_rate)
             self.mlm_head = MaskedLMHead.for_encoder(get_encoder(model))
 
+    @property
+    def term_weights(self) -> Mapping[str, float]:
+        return {"mlm": self.mlm_weight}
+
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        first, second = batches[0], batches[-1]  # of one column the same: two dropout masks make the views
+        first, second = batches[0], batches[-1]  # one column gives the same batch twice, under two dropout masks
         both = masked = None
-        if self.mlm_head is not None:  # random tokens are drawn before any pass
+        if self.mlm_head is not None:  # random tokens are drawn before any forward pass
             both = first.followed_by(second)
-            # The views may differ in width.
-            masks = [pad_to_width(part.mask_without_prompt, both.width) for part in (first, second)]
-            masked = self.masking(both.ids, torch.cat(masks))
+            # The prompts of the two columns may differ.
+            behind_prompts = [pad_to_width(part.mask_without_prompt, both.width) for part in (first, second)]
+            masked = self.masking(both.ids, torch.cat(behind_prompts))
         anchors, positives = step.apply_head(self.head, *step.encode(first, second))  # (N, d) each
         terms = {"contrastive": step.info_nce(anchors, positives)}
         if both is not None and masked is not None:
-            terms["mlm"] = self.mlm_weight * step.token_mean(self._masked_lm, both, masked)[0]
+            (terms["mlm"],) = step.token_mean(self._masked_lm, both, masked)
         return terms
 
     def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens) -> tuple[Tensor, ...]:
-        """Summed cross-entropy of the masked tokens, from the encoder's own last states, and their number."""
+        """Summed cross-entropy of the masked tokens from the encoder's last hidden states, and the number of tokens."""
         assert self.mlm_head is not None
         states = run_model(self.model, [rows.with_ids(masked.input_ids)])[0].tokens  # (2 N, L, d)
         return self.mlm_head.summed_losses(get_encoder(self.model), rows, masked, states)

@@ -1,10 +1,11 @@
-"""The step that a loss computes the terms of one batch with, and the terms."""
+"""What a loss computes the terms of one batch with (``Step``), and the terms (``LossTerms``)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,61 +15,103 @@ from st_contrastive.encoder.passes import ChunkFunction, ChunkInput, RowChunks, 
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.objectives import info_nce
 
+Tensors = TypeVar("Tensors", bound=tuple[Any, ...])
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """What a trainer knows about all batches of a run. The defaults hold for any training loop.
+
+    Args:
+        max_length: the most tokens of a text, if the trainer truncates more than the model does.
+        have_equal_rows: whether each process has as many rows in each batch of training as the others.
+    """
+
+    max_length: int | None = None
+    have_equal_rows: bool = False
+
+
+class EncodedViews(NamedTuple):
+    """Vectors of several views of a batch: one tensor (N, d) for each view.
+
+    Attributes:
+        sentences: the model's sentence vectors.
+        pooled: the output of the model's own Pooling, without the modules behind it.
+    """
+
+    sentences: tuple[Tensor, ...]
+    pooled: tuple[Tensor, ...]
+
 
 @dataclass(frozen=True)
 class Step:
-    """One batch's pass through the model, and its contrast. ``TextLoss.forward`` makes one for each batch.
+    """One batch and how it is encoded and contrasted. ``TextLoss.forward`` makes a Step for each batch.
 
-    A function given to :meth:`in_chunks` or :meth:`token_mean` may run again in the backward pass, and on some of the
-    rows at a time: it changes no state and draws no random tokens.
+    A function that is passed to :meth:`in_chunks` or :meth:`token_mean` may run again in the backward pass, and on a
+    part of the rows. It must not change state or draw random tokens.
 
     With ``gather_across_devices`` the rows of all processes are one batch, and the mean of the processes' terms must be
-    what one process with all rows would compute. :meth:`info_nce` and :meth:`token_mean` see to this; any other mean
-    over rows goes through :meth:`weighted`, and any other sum is divided by :meth:`mean_count`.
+    the term that one process with all rows would compute. :meth:`info_nce` and :meth:`token_mean` take care of this.
+    Pass any other mean over rows through :meth:`correct_for_uneven_rows`, and divide any other sum by
+    :meth:`mean_count`.
 
     Args:
-        model: the encoder, in its wrappers.
+        model: the encoder in its wrappers.
         temperature: tau of :meth:`info_nce`.
-        is_learning: whether it is a step of training, in which queues and statistics change.
-        is_first: whether it is the first of these.
+        is_learning: whether this is a step of training, in which queues and statistics change.
+        is_first: whether this is the loss's first step of training.
+        max_length: the most tokens of a text, if a trainer truncates more than the model does.
         chunks: how rows go through the encoder.
-        row_counts: the rows of each process, if the rows of all are one batch.
+        row_counts: the number of rows of each process, if the rows of all processes are one batch.
     """
 
     model: nn.Module
     temperature: float = 0.05
     is_learning: bool = False
     is_first: bool = False
+    max_length: int | None = None
     chunks: RowChunks = field(default_factory=RowChunks)
     row_counts: tuple[int, ...] = ()
 
-    def encode(self, *views: TokenBatch, pooled: bool = False) -> tuple[Tensor, ...]:
-        """The sentence vectors (N, d) of each view; the views of a row go through the encoder in one pass. With
-        ``pooled``, behind them what the model's own Pooling gives of each view, (N, d)."""
-        return self.in_chunks(partial(sentence_vectors, self.model, pooled=pooled), *views)
+    def encode(self, *views: TokenBatch) -> tuple[Tensor, ...]:
+        """The sentence vectors (N, d) of each view. All views of a row go through the encoder in one pass."""
+        return self.in_chunks(partial(sentence_vectors, self.model), *views)
 
-    def in_chunks(self, function: ChunkFunction, *inputs: ChunkInput) -> tuple[Any, ...]:
+    def encode_and_pool(self, *views: TokenBatch) -> EncodedViews:
+        """As :meth:`encode`, with the output of the model's own Pooling from the same pass."""
+        vectors = self.in_chunks(partial(sentence_vectors, self.model, pooled=True), *views)
+        return EncodedViews(sentences=vectors[: len(views)], pooled=vectors[len(views) :])
+
+    def in_chunks(self, function: Callable[..., Tensors], *inputs: ChunkInput) -> Tensors:
         """``function(*inputs)``, computed at once, in mini-batches, or in groups of rows of similar length.
 
         Args:
-            function: treats each row by itself, and gives tensors with an entry for each row, or None.
-            inputs: what it is given, each with an entry for each row, at least one of them a TokenBatch.
+            function: computes each row independently and returns a tuple of tensors with an entry for each row, or
+                None. A named tuple stays one.
+            inputs: the function's arguments. Each has an entry for each row, and at least one is a TokenBatch.
         """
-        return self.chunks.map(function, inputs).in_order()
+        results: Tensors = self.chunks.map(function, inputs).in_order()  # type: ignore[assignment]
+        return results
 
     def token_mean(self, function: ChunkFunction, *inputs: ChunkInput) -> tuple[Tensor, ...]:
-        """Means over tokens, computed as in :meth:`in_chunks`. ``function(*inputs)`` gives sums and, last, how many
-        tokens are in each. A mean over no token is 0."""
+        """Means over tokens, computed as in :meth:`in_chunks`.
+
+        ``function(*inputs)`` returns sums and, as its last tensor, the number of tokens in each sum. A mean over no
+        token is 0.
+        """
         *sums, count = self.chunks.map(function, inputs).sums()
-        divisor = self.mean_count(count)
-        return tuple(total / divisor for total in sums)
+        denominator = self.mean_count(count)
+        return tuple(total / denominator for total in sums)
 
     def apply_head(self, head: nn.Module | None, *views: Tensor) -> tuple[Tensor, ...]:
-        """The views after a head, in one call of it: their rows share its BatchNorm's statistics, with
-        ``gather_across_devices`` those of all devices. None leaves them as they are.
+        """The views after one call of a head. Without a head they are unchanged.
+
+        All rows share the statistics of the head's BatchNorm. With ``gather_across_devices`` these are the statistics
+        of the rows of all devices.
 
         Args:
-            views: (N, d) each, or one of (k N, d), k views of the N rows one after the other.
+            head: the head or None.
+            views: (N, d) each, or one tensor (k N, d) with k views of the N rows one after the other.
         """
         if head is None:
             return views
@@ -77,16 +120,18 @@ class Step:
         if self.is_gathered and any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
             repeats = len(rows) // self.row_counts[distributed.rank()]
             gathered = distributed.gather_rows(rows, [repeats * count for count in self.row_counts])
-            made = head(gathered)[repeats * self.first_row :][: len(rows)]
+            projected = head(gathered)[repeats * self.first_row :][: len(rows)]
         else:
-            made = head(rows)
-        return tuple(made.chunk(len(views))) if len(views) > 1 else (made,)
+            projected = head(rows)
+        return tuple(projected.chunk(len(views))) if len(views) > 1 else (projected,)
 
     def info_nce(
         self, anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, weights: Tensor | None = None
     ) -> Tensor:
-        """InfoNCE at the loss's temperature, against the positives of all devices where rows are gathered; see
-        :func:`st_contrastive.objectives.info_nce`."""
+        """InfoNCE at the loss's temperature, unweighted. See :func:`st_contrastive.objectives.info_nce`.
+
+        With ``gather_across_devices``, the positives of all devices are candidates.
+        """
         mean = info_nce(
             anchors,
             self.gather(positives),
@@ -95,23 +140,30 @@ class Step:
             negative_weights=weights,
             offset=self.first_row,
         )
-        return self.weighted(mean)
+        return self.correct_for_uneven_rows(mean)
 
     def gather(self, vectors: Tensor) -> Tensor:
-        """The rows (P, d) of all devices with ``gather_across_devices``, else the rows (N, d). This device's begin at
-        ``first_row``."""
+        """The rows (P, d) of all devices with ``gather_across_devices``, otherwise the rows (N, d) unchanged.
+
+        This device's rows begin at ``first_row``.
+        """
         return distributed.gather_rows(vectors, self.row_counts) if self.is_gathered else vectors
 
-    def weighted(self, mean: Tensor, weight: float = 1.0) -> Tensor:
-        """A mean over this process's rows, times a weight and what corrects for processes with fewer rows than others,
-        as in a last batch."""
-        if self.is_gathered:
-            weight *= self.row_counts[distributed.rank()] * len(self.row_counts) / sum(self.row_counts)
-        return mean if weight == 1 else weight * mean
+    def correct_for_uneven_rows(self, mean: Tensor) -> Tensor:
+        """A mean over this process's rows, scaled so that the mean over the processes is the mean over all rows.
+
+        The processes have different numbers of rows in an epoch's last batch.
+        """
+        if not self.is_gathered:
+            return mean
+        factor = self.row_counts[distributed.rank()] * len(self.row_counts) / sum(self.row_counts)
+        return mean if factor == 1 else factor * mean
 
     def mean_count(self, count: Tensor) -> Tensor:
-        """The divisor of a sum over ``count`` things of this device, such as masked tokens: with
-        ``gather_across_devices`` the mean of all devices' counts."""
+        """The denominator of a mean over ``count`` items, such as masked tokens, at least 1.
+
+        With ``gather_across_devices`` this is the mean of all devices' counts.
+        """
         return distributed.mean_count(count) if self.is_gathered else count.clamp(min=1)
 
     @property
@@ -121,16 +173,17 @@ class Step:
 
     @property
     def first_row(self) -> int:
-        """The index of this process's first row in the batch."""
+        """The index of this process's first row in the whole batch."""
         return sum(self.row_counts[: distributed.rank()]) if self.is_gathered else 0
 
 
 class LossTerms(dict[str, Tensor]):
-    """Weighted terms of a loss, each 0-d; their sum is the loss.
+    """Weighted terms of a loss, 0-d each. Their sum is the loss.
 
-    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. For what expects a
-    tensor (``old_fit``, ``accelerator.backward``, ``MatryoshkaLoss``, a loop of your own), ``backward``, ``detach``,
-    ``float()``, ``+``, ``*`` and ``/`` are those of the sum. A ``GradScaler`` needs the tensor itself: ``terms.total``.
+    sentence-transformers' Trainer and ``fit`` accept a dict: they add up the terms and log each term under its name.
+    Other code (``old_fit``, ``accelerator.backward``, ``MatryoshkaLoss``, your training loop) expects a tensor. For it,
+    ``backward``, ``detach``, ``float()``, ``+``, ``*`` and ``/`` work on the sum. A ``GradScaler`` needs the tensor
+    itself: ``terms.total``.
 
     Example:
         >>> import torch

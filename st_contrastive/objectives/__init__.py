@@ -1,8 +1,8 @@
-"""The papers' equations as pure functions of tensors; no module, no state, no checks."""
+"""The papers' equations as pure functions of tensors, without modules, state or checks."""
 
-from st_contrastive.objectives.conisi import interaction
 from st_contrastive.objectives.contrast import info_nce, info_nce_of_cosines
-from st_contrastive.objectives.twins import forgetting_weights, fused_embeddings, twins_margin
+from st_contrastive.objectives.interaction import interaction
+from st_contrastive.objectives.twin_equations import forgetting_weights, fused_embeddings, twins_margin
 
 __all__ = [
     "forgetting_weights",

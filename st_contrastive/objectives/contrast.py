@@ -1,4 +1,4 @@
-"""InfoNCE, which every method here shares, and the cosine similarities of all objectives."""
+"""InfoNCE, which all methods share, and the cosine similarities of all objectives."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ def info_nce(
     negative_weights: Tensor | None = None,
     offset: int = 0,
 ) -> Tensor:
-    r"""InfoNCE with in-batch negatives and, if given, weighted extra negatives.
+    r"""InfoNCE with in-batch negatives and optional weighted negatives.
 
     .. math::
         \ell_i = -\log \frac{e^{\mathrm{sim}(h_i, h^+_i)/\tau}}
         {\sum_j e^{\mathrm{sim}(h_i, h^+_j)/\tau} + \sum_m p_m e^{\mathrm{sim}(h_i, H_m)/\tau}}
 
     averaged over the anchors. This is eq. 1 of SimCSE (Gao et al., 2021), eq. 3 and 4 of ConIsI with the sentence pairs
-    as positives, eq. 6 of Twins with the hippocampus as ``negatives``, and eq. 7 of Twins without it. A weight enters
-    as :math:`\mathrm{sim}/\tau + \log p` in one softmax, which stays finite where :math:`p\,e^{\mathrm{sim}/\tau}`
-    would not.
+    as positives, eq. 6 of Twins with the hippocampus queue as ``negatives``, and eq. 7 of Twins without it. A weight is
+    added as :math:`\mathrm{sim}/\tau + \log p` in one softmax, which stays finite where
+    :math:`p\,e^{\mathrm{sim}/\tau}` overflows.
 
     Args:
-        anchors: (N, d), the rows that are scored.
-        positives: (P, d) with P >= N; row ``offset + i`` belongs to anchor i, all others are its negatives. P is larger
-            than N if the positives of several devices were gathered.
-        temperature: tau, positive.
-        negatives: (K, d), negatives of every anchor, or None.
-        negative_weights: (K,), each p in [0, 1]; 0 removes its row. None gives every negative the weight 1.
+        anchors: (N, d).
+        positives: (P, d) with P >= N. Row ``offset + i`` is the positive of anchor i, and all other rows are its
+            negatives. P is larger than N if the positives of several devices were gathered.
+        temperature: tau, above 0.
+        negatives: (K, d), further negatives of every anchor, or None.
+        negative_weights: (K,), each p in [0, 1]. 0 removes the row. None weights every negative by 1.
         offset: index of the first anchor's positive.
 
     Returns:
-        0-d tensor, at least float32. It is 0 for one anchor without further negatives: there is nothing to contrast.
+        0-d tensor, at least float32. It is 0 for one anchor without further negatives.
 
     Example:
         >>> import torch
@@ -59,11 +59,11 @@ def info_nce(
 def info_nce_of_cosines(
     similarities: Tensor, *, temperature: float, weights: Tensor | None = None, offset: int = 0
 ) -> Tensor:
-    """:func:`info_nce` of the cosines (N, P + K) of each anchor with the positives and, behind them, the negatives.
+    """:func:`info_nce` from cosines.
 
     Args:
-        similarities: float32 at least.
-        weights: (K,), p of the last K columns; None gives each the weight 1.
+        similarities: (N, P + K), at least float32: the cosines of each anchor with the positives and the negatives.
+        weights: (K,), p of the last K columns. None weights them by 1.
     """
     logits = similarities / temperature
     if weights is not None and len(weights):
@@ -72,16 +72,23 @@ def info_nce_of_cosines(
 
 
 def normalized(vectors: Tensor) -> Tensor:
-    """Unit vectors, float32 at least."""
+    """The rows scaled to length 1, at least float32."""
     return F.normalize(at_least_float32(vectors), dim=-1)
 
 
 def cosine_blocks(anchors: Tensor, *others: Tensor | None) -> list[Tensor | None]:
-    """Cosines of each anchor (N, d) with each row of the others (K, d) each: (N, K) each, by one normalisation and one
-    product. None stays None."""
+    """Cosines of each anchor with the rows of several matrices, from one normalisation and one matrix product.
+
+    Args:
+        anchors: (N, d).
+        others: (K, d) each, or None.
+
+    Returns:
+        (N, K) for each matrix. None stays None.
+    """
     present = [rows for rows in others if rows is not None]
     left, right = torch.split(normalized(torch.cat([anchors, *present])), [len(anchors), sum(map(len, present))])
-    with torch.autocast(anchors.device.type, enabled=False):  # which would multiply in half precision
+    with torch.autocast(anchors.device.type, enabled=False):  # autocast would multiply in half precision
         whole = left @ right.T
     blocks = iter(torch.split(whole, [len(rows) for rows in present], dim=1) if len(present) > 1 else [whole])
     return [None if rows is None else next(blocks) for rows in others]
@@ -94,9 +101,9 @@ def pairwise_cos_sim(left: Tensor, right: Tensor) -> Tensor:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Half-precision input becomes float32; float32 and float64 stay.
+    """The tensor, converted to float32 if it has half precision.
 
-    At a temperature of 0.05 a cosine is multiplied by 20, so bfloat16's eight bits would round every logit to steps of
-    about 0.1.
+    A temperature of 0.05 multiplies a cosine by 20, and bfloat16's eight bits would round each logit to steps of about
+    0.1.
     """
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

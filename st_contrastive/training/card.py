@@ -1,4 +1,4 @@
-"""A model card that names this package and quotes no training text."""
+"""The model card, which names this package and quotes no training text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _TRAINED_WITH = "Trained with st_contrastive, which is not needed to load or use
 
 
 class _Card(SentenceTransformerModelCardData):
-    #: Markdown, as of a recipe, its settings and its scores.
+    #: Markdown about the run, such as its recipe, settings and scores.
     run = ""
 
     def set_widget_examples(self, dataset: Any) -> None:
-        """Quote no text of the dataset."""
+        """Do nothing, because the card must not quote texts of the dataset."""
 
     def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
         metrics = super().compute_dataset_metrics(*args, **options)
@@ -23,14 +23,14 @@ class _Card(SentenceTransformerModelCardData):
 
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()
-        # The template has no place for a paragraph. It ends its first one with the task, and a full stop.
+        # The template has no place for a paragraph. Its first paragraph ends with the task and a full stop.
         task, run = values["task_name"], f"{self.run}\n\n" if self.run else ""
         values["task_name"] = f"{task}.\n\n{run}{_TRAINED_WITH}"
         return values
 
 
 def prepare_card(model: SentenceTransformer) -> None:
-    """Let the model's card name the package, and quote no text; one of a class of the user's own gets the tag alone."""
+    """Make the model's card name the package and quote no text. Custom card classes only get the tag."""
     model.model_card_data.add_tags(TAG)
     if type(model.model_card_data) is SentenceTransformerModelCardData:
         values, model.model_card_data = vars(model.model_card_data), _Card()
@@ -38,6 +38,6 @@ def prepare_card(model: SentenceTransformer) -> None:
 
 
 def add_to_card(model: SentenceTransformer, text: str) -> None:
-    """Show markdown behind the first paragraph of the card of a model that a ContrastiveTrainer has trained."""
+    """Add markdown after the first paragraph of the model's card, if :func:`prepare_card` has prepared it."""
     if isinstance(model.model_card_data, _Card):
         model.model_card_data.run = text

@@ -1,4 +1,4 @@
-"""The check after training that the encoder still tells texts apart."""
+"""The check after training that different texts still have different vectors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.preflight import remedy_of_collapse
 from st_contrastive.training.run_parts import tokenised_columns
 
-#: Vectors whose cosines are all within this of 1 tell nothing apart, at any usual temperature.
+#: If all cosines are closer to 1 than this, the vectors count as equal at any usual temperature.
 TOLERANCE = 2e-3
-#: After fewer logs, a high loss may still be that of the start; logs are rounded.
+#: With fewer logs than this, a high loss may still be the initial loss. Logged values are rounded.
 _LOGS, _ROUNDING = 10, 1e-3
 
 
 def find_collapse(trainer: Any) -> str | None:
-    """How the run collapsed, as a sentence, which is also a warning; None if it did not."""
+    """A sentence that describes how the run collapsed, which is also a warning; None if it did not collapse."""
     sentence = _collapse(trainer)
     if sentence is not None:
         remedy = (
-            f"Train from the start with a lower learning_rate than {trainer.args.learning_rate:g}, or with warmup: a "
-            "resumed run keeps its own."
+            f"Start a new run with a lower learning_rate than {trainer.args.learning_rate:g}, or with warmup. A "
+            "resumed run keeps its learning rate."
         )
         sentence = f"The run collapsed: {sentence} {remedy_of_collapse(trainer) or remedy}"
         warn(sentence)
@@ -41,20 +41,21 @@ def _collapse(trainer: Any) -> str | None:
         values = [log[name] for log in history if name in log]
         last = sum(values[-3:]) / 3
         if len(values) >= _LOGS and last >= (1 - _ROUNDING) * level:
-            return f"its {name} loss ends at {last:.3g}, the mean of three logs, and equal vectors have {level:.3g}."
+            return f"its {name} loss ends at {last:.3g} (mean of three logs), and equal vectors have {level:.3g}."
     fault = find_vector_fault(trainer)
     return None if fault == trainer.fault_at_start else fault
 
 
 def _chance_levels(trainer: Any) -> dict[str, float]:
-    """Of a single loss: the logs add up the terms of several."""
+    """The chance levels of a single loss. The logs add up the terms of several losses, so these have none."""
     size = trainer.args.per_device_train_batch_size
     return trainer.loss.chance_levels(size) if isinstance(trainer.loss, TextLoss) else {}
 
 
 def find_vector_fault(trainer: Any) -> str | None:
-    """What is wrong with the vectors of some texts of the training data, as a sentence; None if they differ."""
-    if isinstance(trainer.loss, TextLoss) and not _chance_levels(trainer):  # masked-LM alone may leave vectors close
+    """A sentence about a fault in the vectors of some training texts; None if they are finite and differ."""
+    # Masked-LM without contrast may leave the vectors close to each other.
+    if isinstance(trainer.loss, TextLoss) and not _chance_levels(trainer):
         return None
     texts = _distinct_texts(trainer)
     if not texts:
@@ -71,7 +72,7 @@ def find_vector_fault(trainer: Any) -> str | None:
 
 
 def _distinct_texts(trainer: Any) -> list[str]:
-    """The first texts of the (first) dataset, as many as a batch has, 64 at most."""
+    """The distinct first texts of the (first) dataset: as many rows as a batch has, at most 64."""
     data, count = trainer.train_dataset, min(max(2, trainer.args.per_device_train_batch_size), 64)
     if trainer.is_deepspeed_enabled:  # no process has the whole model
         return []

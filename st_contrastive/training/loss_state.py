@@ -1,10 +1,11 @@
-"""Saves what a loss owns (heads, queues, networks) and its arguments, loads them, and finds whole checkpoints."""
+"""Saves and loads what a loss owns (heads, queues, networks) and its arguments, and finds complete checkpoints."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -12,22 +13,23 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
-from transformers import TrainerState
+from transformers import PreTrainedModel, TrainerState
 from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
-from st_contrastive.losses._description import described
-from st_contrastive.losses._owned import owned_state
+from st_contrastive.losses.described_loss import describe_argument
+from st_contrastive.losses.owned_state import owned_state
+from st_contrastive.training.fingerprints import tensors_fingerprint
 
-#: A loss, or one for each of several datasets.
+#: A loss, or losses by the name of their dataset.
 Losses = nn.Module | Mapping[str, nn.Module]
 
 FILE_NAME = "loss_state.safetensors"
 
 
 class LossStateError(ValueError):
-    """A file is not a loss state, or does not fit the loss; the message names what differs."""
+    """A file is not a loss state, or it does not fit the loss. The message names the differences."""
 
 
 def save_loss_state(
@@ -40,12 +42,12 @@ def save_loss_state(
 
     Args:
         loss: any sentence-transformers loss, or a dict of them.
-        path: folder, such as a checkpoint's; it is made if it does not exist.
-        rank: of this process. Ranks above 0 write only what may differ from rank 0's: queues and running statistics.
-        record: a description of the run that JSON can hold.
+        path: folder, such as a checkpoint's. It is created if it does not exist.
+        rank: of this process. Ranks above 0 only write what may differ from rank 0: queues and running statistics.
+        record: a description of the run in values of JSON.
     """
     named, file = _named(loss), Path(path) / _file_name(rank)
-    # Copies, since safetensors refuses tensors that share memory.
+    # safetensors refuses tensors that share memory, so they are copied.
     tensors = {
         key: tensor.detach().to("cpu", copy=True).contiguous()
         for key, tensor in _state(named).items()
@@ -60,7 +62,7 @@ def save_loss_state(
 def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
     """Load the state that :func:`save_loss_state` or a :class:`ContrastiveTrainer` wrote.
 
-    If the state does not fit the loss, nothing is changed. To resume ``fit``::
+    If the state does not fit the loss, the loss is not changed. To resume ``fit``::
 
         def save(score, epoch, step):  # fit calls it after each evaluation
             save_loss_state(loss, f"checkpoints/checkpoint-{step}")
@@ -70,11 +72,11 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
                   checkpoint_path="checkpoints", checkpoint_save_steps=500, resume_from_checkpoint=True)
 
     Args:
-        loss: built with the arguments of the one that was saved.
+        loss: built with the same arguments as the saved loss.
 
     Raises:
         OSError: there is no loss state, or it can't be read.
-        LossStateError: it belongs to another loss, to one with other arguments, or to another encoder.
+        LossStateError: it belongs to another loss, to a loss with other arguments, or to another encoder.
     """
     file, named = Path(path) / FILE_NAME, _named(loss)
     metadata, tensors = _contents(file)
@@ -96,28 +98,28 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
 
 
 def load_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The description of the run in a folder's loss state; empty if :func:`save_loss_state` was given none."""
-    record: dict[str, Any] = json.loads(_contents(Path(path) / FILE_NAME)[0].get("record", "{}"))
-    return record
+    """The description of the run in a folder's loss state, or an empty dict if there is none."""
+    with _opened(Path(path) / FILE_NAME) as (metadata, _):
+        return cast(dict[str, Any], json.loads(metadata.get("record", "{}")))
 
 
 def distinct_losses(losses: Losses) -> list[nn.Module]:
-    """The losses, each once."""
+    """The losses without repetitions."""
     return list({id(loss): loss for loss in _named(losses).values()}.values())
 
 
 def missing_files(checkpoint: Path) -> list[str]:
-    """The files without which training can't continue exactly: those that are missing or cut short."""
+    """Names of the files that are missing or incomplete, without which training can't be resumed exactly."""
     absent = [name for name in (FILE_NAME, OPTIMIZER_NAME) if not (checkpoint / name).is_file()]
     try:
-        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))  # which the Trainer writes last
+        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))  # the Trainer writes this file last
     except (OSError, ValueError, TypeError):
         absent.append(TRAINER_STATE_NAME)
     return absent
 
 
 def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
-    """The checkpoint that was asked for, if it is whole; for True, the newest whole one of the run's folder."""
+    """The checkpoint from which to resume. True means the newest complete checkpoint in the run's folder."""
     steps = {int(entry.name[11:]): entry for entry in run.glob("checkpoint-*") if entry.name[11:].isdecimal()}
     whole = [steps[step] for step in sorted(steps, reverse=True) if not missing_files(steps[step])]
     names = ", ".join(entry.name for entry in whole) or "none"
@@ -125,23 +127,25 @@ def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
         checkpoint = Path(asked)
         if absent := missing_files(checkpoint):
             raise FileNotFoundError(
-                f"resume_from_checkpoint {checkpoint} has no {', '.join(absent)}: it was saved by another trainer or "
-                f"with save_only_model=True, or saving was interrupted. Whole checkpoints in {run}: {names}."
+                f"resume_from_checkpoint {checkpoint} has no {', '.join(absent)}. Another trainer saved it, it was "
+                f"saved with save_only_model=True, or saving was interrupted. Complete checkpoints in {run}: {names}."
             )
         return checkpoint
     if not whole:
-        raise FileNotFoundError(f"output_dir {run} holds no whole checkpoint to resume from, of {len(steps)}.")
+        raise FileNotFoundError(
+            f"resume_from_checkpoint: none of the {len(steps)} checkpoints in output_dir {run} is complete."
+        )
     latest = max(whole, key=lambda entry: (entry / TRAINER_STATE_NAME).stat().st_mtime)
-    if latest != whole[0]:  # two runs wrote here, or a copy changed the times
+    if latest != whole[0]:  # two runs used this folder, or copying changed the times
         raise ValueError(
-            f"output_dir {run}: {latest.name} was written after {whole[0].name}, perhaps by another run. Give the one "
-            f"to continue from as resume_from_checkpoint: {names}."
+            f"output_dir {run}: {latest.name} was written after {whole[0].name}, perhaps by another run. Name the "
+            f"checkpoint with resume_from_checkpoint: {names}."
         )
     return latest
 
 
 def _state(named: dict[str, nn.Module]) -> dict[str, Tensor]:
-    """What losses own, without ``derived_tensors``, in whose place training reads the encoder's."""
+    """What the losses own, without their ``derived_tensors``, in place of which training uses the encoder's tensors."""
     state: dict[str, Tensor] = {}
     for prefix, loss in named.items():
         parts = loss.named_modules()
@@ -161,33 +165,54 @@ def _file_name(rank: int) -> str:
 
 
 def _named(losses: Losses) -> dict[str, nn.Module]:
-    """Losses by the prefix of their tensors' names."""
+    """The losses by the prefix of their tensors' names."""
     return {"": losses} if isinstance(losses, nn.Module) else {f"{name}/": loss for name, loss in losses.items()}
 
 
-def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[dict[str, str], Any]]:
+    """The metadata of a loss state's file, and the file, whose tensors have not been read."""
     try:
         with safe_open(file, framework="pt") as opened:
             metadata = opened.metadata() or {}
-            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
+            if not metadata.keys() >= {"losses", "ranks"}:
+                raise LossStateError(f"{file} is not a loss state of st_contrastive.")
+            yield metadata, opened
     except (OSError, SafetensorError) as error:
         raise OSError(f"{file} can't be read: {error}") from error
-    if not metadata.keys() >= {"losses", "ranks"}:
-        raise LossStateError(f"{file} is not a loss state of st_contrastive.")
-    return metadata, tensors
+
+
+def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    with _opened(file) as (metadata, opened):
+        return metadata, {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
 
 
 def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
-    """Class and arguments of each loss, and of each loss in it, without what a resumed run may change."""
+    """Class and arguments of each loss and of the losses inside it, without what a resumed run may change."""
     description: dict[str, Any] = {}
     for prefix, loss in named.items():
         for name, part in loss.named_modules():
-            if name == "" or (hasattr(part, "get_config_dict") and not isinstance(part, Module)):  # of an encoder
+            # An encoder's modules have a get_config_dict too.
+            if name == "" or (hasattr(part, "get_config_dict") and not isinstance(part, Module)):
                 description[prefix + name] = type(part).__name__
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
                 kept = config.keys() - set(getattr(part, "may_change", ()))
                 description |= {f"{prefix}{name}.{key}": config[key] for key in kept}
-    return cast(dict[str, Any], json.loads(json.dumps(description, default=described)))
+        if unsaved := _unsaved_buffers(loss):
+            description[f"{prefix}.fingerprint of {', '.join(sorted(unsaved))}"] = tensors_fingerprint(unsaved)
+    return cast(dict[str, Any], json.loads(json.dumps(description, default=describe_argument)))
+
+
+def _unsaved_buffers(loss: nn.Module) -> dict[str, Tensor]:
+    """Buffers that no checkpoint contains, such as the matrix of a fraternal embedding, without those of encoders.
+
+    The resumed run must build the loss with the same values. Encoders compute their buffers themselves.
+    """
+    encoders = [part for part in loss.modules() if isinstance(part, (PreTrainedModel, Module))]
+    computed = {id(buffer) for encoder in encoders for buffer in encoder.buffers()}
+    saved = loss.state_dict(keep_vars=True).keys()
+    buffers = loss.named_buffers()
+    return {name: buffer for name, buffer in buffers if name not in saved and id(buffer) not in computed}
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:
@@ -198,6 +223,6 @@ def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any])
     ]
     if differing:
         raise LossStateError(
-            f"{file} does not fit: {'; '.join(differing[:3])}. Build the loss as it was, or start a new training from "
-            "the saved model."
+            f"{file} does not fit: {'; '.join(differing[:3])}. Build the loss with the saved settings, or start a new "
+            "run from the saved model."
         )

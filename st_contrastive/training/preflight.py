@@ -25,7 +25,7 @@ from st_contrastive.components import NegativeQueue, TokenCorruption
 from st_contrastive.encoder.checkpoint import foreign_kind
 from st_contrastive.encoder.model_facts import get_encoder, unwrap
 from st_contrastive.encoder.requirements import require_trainable
-from st_contrastive.losses._owned import owned_state, trained
+from st_contrastive.losses.owned_state import owned_state, trained_parameters
 from st_contrastive.training.run_parts import ROWS, Part, Start, by_name, module_settings, tokenised_columns
 
 #: What share of useless rows is worth a warning.
@@ -447,4 +447,4 @@ def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> 
 
 def _own_parameters(losses: list[nn.Module]) -> bool:
     """Whether one of the losses trains parameters beside the encoder's."""
-    return any(trained(owned_state(loss)) for loss in losses)
+    return any(trained_parameters(owned_state(loss)) for loss in losses)

@@ -1,4 +1,4 @@
-"""The prompts that texts are trained with: those with which the model will encode them."""
+"""The prompts of training texts, which are those with which the model will encode such texts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TypeAlias
 
 from sentence_transformers import SentenceTransformer
 
-#: One prompt for all texts, one for each column, or those of each dataset's columns.
+#: One prompt for all texts, prompts by column, or prompts by dataset and column.
 Prompts: TypeAlias = str | dict[str, str] | dict[str, dict[str, str]] | None
 
-#: Names of the prompts that sentence-transformers looks for, the first that a model has.
+#: Names of prompts in the order in which sentence-transformers looks for them.
 _QUERY, _DOCUMENT = ("query",), ("document", "passage", "corpus")
 
 
 def column_prompts(model: SentenceTransformer, columns: Sequence[str], *, same_kind: bool) -> dict[str, str]:
     """The prompt of each text column of a dataset.
 
-    A single column, and columns of the ``same_kind`` (a sentence and its translation), have the prompt of ``encode``.
-    Otherwise the first column has that of ``encode_query``, and the others have that of ``encode_document``.
+    A single column and columns of the ``same_kind`` (a sentence and its translation) take the prompt of ``encode``.
+    Otherwise the first column takes the prompt of ``encode_query``, and the others that of ``encode_document``.
     """
     default = (model.default_prompt_name or "",)
     if same_kind or len(columns) == 1:
@@ -28,7 +28,10 @@ def column_prompts(model: SentenceTransformer, columns: Sequence[str], *, same_k
 
 
 def simplest(by_dataset: Mapping[str, dict[str, str]]) -> Prompts:
-    """The prompts as sentence-transformers' collator takes them; the name of a single dataset is empty."""
+    """The prompts in the simplest form that sentence-transformers' collator accepts.
+
+    The name of a single dataset is empty.
+    """
     prompts = {prompt for columns in by_dataset.values() for prompt in columns.values()}
     if len(prompts) < 2:
         return prompts.pop() or None if prompts else None

@@ -11,6 +11,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from torch import nn
 
+from st_contrastive.encoder.token_batch import unflattened
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.loss_state import Losses, distinct_losses
 
@@ -153,6 +154,8 @@ def _parts(trainer: Any) -> list[Part]:
 
 
 def _unpadded(batch: dict[str, Any], column: str) -> Iterator[bytes]:
-    ids, mask = batch[f"{column}_input_ids"], batch[f"{column}_attention_mask"]
-    for row, attended in zip(ids, mask, strict=True):
+    prefix = f"{column}_"
+    features = {key.removeprefix(prefix): value for key, value in batch.items() if key.startswith(prefix)}
+    rows = unflattened(features, pad_token_id=0)
+    for row, attended in zip(rows["input_ids"], rows["attention_mask"], strict=True):
         yield row[attended != 0].numpy().tobytes()

@@ -1,8 +1,7 @@
-"""What a checkpoint records of its run, and the check that a resumed run is the same run."""
+"""The record of a run in its checkpoints, and the check that a resumed run is the same run."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -10,21 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from torch import nn
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
 from st_contrastive._checks import warn
+from st_contrastive.training.fingerprints import describe_dropout, describe_tokenizer, encoder_fingerprint, name_of
 from st_contrastive.training.prompts import simplest
 from st_contrastive.training.run_parts import by_name, module_settings
 
-#: How many values of a model's first weight tell it from others.
-_VALUES = 4096
-#: Arguments that a resumed run may raise: training goes on for longer.
+#: Arguments that a resumed run may raise to train longer.
 MAY_GROW = frozenset(("max_steps", "num_train_epochs"))
-#: Those that it may change. They say where results go, what is logged, saved and scored, and on which device; none
-#: changes what a step computes.
+#: Arguments that a resumed run may change. They concern the place of results, logging, saving, evaluation and devices,
+#: and do not change what a step computes.
 MAY_CHANGE = frozenset(
     (
         "output_dir resume_from_checkpoint ignore_data_skip restore_callback_states_from_checkpoint "
@@ -47,7 +44,7 @@ MAY_CHANGE = frozenset(
 
 
 def describe_run(trainer: Any) -> dict[str, Any]:
-    """The training arguments, the data and the model of a run, as JSON holds them."""
+    """The training arguments, the data and the model of a run, as values of JSON."""
     prompts = trainer.args.prompts
     arguments = {
         **trainer.args.to_dict(),
@@ -59,27 +56,32 @@ def describe_run(trainer: Any) -> dict[str, Any]:
     record = {
         "arguments": arguments,
         "data": trainer.data_read,
+        # Environment variables and accelerate's configuration can set these two without any argument.
+        "mixed_precision": str(trainer.accelerator.mixed_precision),
+        "compiler": trainer.accelerator.state.dynamo_plugin.backend.value,
         "modules": module_settings(trainer.model),
-        "start": trainer.start,
-        "weights": describe_weights(trainer.model),
+        "tokenizer": describe_tokenizer(trainer.model),
+        "dropout": describe_dropout(trainer.model),
+        "initial_weights": trainer.initial_weights,
+        "weights": encoder_fingerprint(trainer.model),
         "fault_at_start": trainer.fault_at_start,
         "best_by": _describe_scores(trainer),
     }
-    return json.loads(json.dumps(record, default=_name))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(record, default=name_of))  # type: ignore[no-any-return]
 
 
 def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> None:
-    """Refuse to continue a checkpoint's run with changes that would be ignored, or make it another run."""
+    """Refuse to resume a run with changes that would have no effect or would make it another run."""
     now = describe_run(trainer)
     epoch = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).epoch or 0
     if epoch > 1 and not all(isinstance(data, Dataset) for data in by_name(trainer.train_dataset).values()):
         warn(
-            f"{checkpoint} is of a later epoch than the first of a stream: the rows that follow are not those that an "
-            "uninterrupted run would read."
+            f"{checkpoint} is not from the first epoch of a stream: the resumed run reads other rows than an "
+            "uninterrupted run would."
         )
     same = saved["arguments"].keys() & now["arguments"].keys()
     if min(run["arguments"]["max_steps"] for run in (saved, now)) > 0:
-        same.remove("num_train_epochs")  # which then sets no limit
+        same.remove("num_train_epochs")  # max_steps overrides it
     arguments = [{name: run["arguments"][name] for name in same} for run in (saved, now)]
     changes = [
         f"{name} is {new!r}, and was {old!r}"
@@ -88,21 +90,26 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
     ]
     if now["modules"] != saved["modules"]:
         changes.append(f"model has the modules {now['modules']}, and had {saved['modules']}")
-    if now["start"] not in (saved["start"], saved["weights"]):
-        changes.append("model has other weights than the run began with, and than the checkpoint")
-    if trainer.args.load_best_model_at_end:  # what the best score so far was by
+    facts = ("mixed_precision", "compiler", "tokenizer", "dropout")
+    changes += [f"{name} is {now[name]!r}, and was {saved[name]!r}" for name in facts if now[name] != saved[name]]
+    if now["initial_weights"] not in (saved["initial_weights"], saved["weights"]):
+        changes.append(
+            "model has other weights than at the start of the run and in the checkpoint (load it as at the start, or "
+            f"with SentenceTransformer({str(checkpoint)!r}))"
+        )
+    if trainer.args.load_best_model_at_end:  # scores of different evaluators can't be compared
         by, new = saved.get("best_by", {}), now["best_by"]
         both = [name for name in by if None not in (by[name], new[name])]
         changes += [f"{name} is {new[name]}, and was {by[name]}" for name in both if new[name] != by[name]]
     if changes:
         raise ValueError(
-            f"resume_from_checkpoint {checkpoint} continues a run that can't be changed: {'; '.join(changes)}. Give "
-            "what the run had, or train anew from the model in that folder, without resume_from_checkpoint."
+            f"resume_from_checkpoint {checkpoint}: these settings must match the checkpoint: {'; '.join(changes)}. "
+            "Restore them, or start a new run from the model in that folder, without resume_from_checkpoint."
         )
 
 
 def refused_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Of two runs' arguments, the values before and now of those that a resumed run may not change."""
+    """The values before and now of the arguments that differ, except for those that a resumed run may change."""
     changed = {name: (before.get(name), now.get(name)) for name in sorted(before.keys() | now.keys())}
     return {
         name: (old, new)
@@ -112,38 +119,13 @@ def refused_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
 
 
 def _limit(value: float | None) -> float:
-    """Of steps or epochs; none and -1 set no limit."""
+    """The number of steps or epochs; None and -1 set no limit."""
     return math.inf if value is None or value < 0 else value
 
 
 def _describe_scores(trainer: Any) -> dict[str, Any]:
-    """The evaluators and the metric that the best checkpoint is chosen by."""
+    """The evaluators and the metric that choose the best checkpoint."""
     evaluators = getattr(trainer.evaluator, "evaluators", [trainer.evaluator])
     configs: list[Any] = [getattr(evaluator, "get_config_dict", dict)() for evaluator in evaluators]
     metric = {name: getattr(trainer.args, name) for name in ("metric_for_best_model", "greater_is_better")}
     return {"evaluator": configs if any(configs) else None, "eval_dataset": trainer.eval_data_read, **metric}
-
-
-def describe_weights(model: nn.Module) -> str:
-    """A hash of some values of the model's first weight, which in an encoder is that of the token embeddings."""
-    values = next((weight.detach().flatten()[:_VALUES] for weight in model.parameters()), None)
-    return "" if values is None else hashlib.sha256(values.float().cpu().numpy().tobytes()).hexdigest()[:16]
-
-
-def describe_data(data: Any, argument: str = "train_dataset") -> dict[str, str]:
-    """The size of each dataset, and a hash of its rows."""
-    return {f"{argument} {name}".strip(): _describe_rows(part) for name, part in by_name(data).items()}
-
-
-def _describe_rows(data: Any) -> str:
-    if not isinstance(data, Dataset):
-        return "a stream"
-    digest = hashlib.sha256()
-    for rows in data.with_format("arrow").iter(10_000):  # without what a transform draws anew
-        digest.update(json.dumps(rows.to_pydict(), default=str).encode())
-    return f"{len(data)} rows ({digest.hexdigest()[:8]})"
-
-
-def _name(value: Any) -> str:
-    """The name of a class or function, without its address in memory."""
-    return getattr(value, "__qualname__", type(value).__qualname__)

@@ -1,4 +1,4 @@
-"""SentenceTransformerTrainer with everything that a loss owns in its clipping and its checkpoints."""
+"""A SentenceTransformerTrainer that clips, saves and restores what a loss owns."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from transformers.trainer_utils import HubStrategy
 from st_contrastive import distributed
 from st_contrastive._arguments import TextLength, checked
 from st_contrastive._checks import warn
+from st_contrastive.losses import BatchFacts
 from st_contrastive.training import preflight
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import find_collapse, find_vector_fault
+from st_contrastive.training.fingerprints import data_fingerprints, encoder_fingerprint
 from st_contrastive.training.loss_state import (
     checkpoint_to_resume,
     distinct_losses,
@@ -34,7 +36,7 @@ from st_contrastive.training.loss_state import (
 )
 from st_contrastive.training.prompts import column_prompts, simplest
 from st_contrastive.training.run_parts import Start, by_name, losses_of, text_losses, tokenised_columns
-from st_contrastive.training.same_run import describe_data, describe_run, describe_weights, require_same_run
+from st_contrastive.training.same_run import describe_run, require_same_run
 
 #: Its names without types.
 _host: Any = _trainer_module
@@ -46,29 +48,29 @@ _TRAINING_FILES = (
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
-    """sentence-transformers' Trainer, for losses that own parameters or memory (heads, queues, networks).
+    """sentence-transformers' Trainer for losses that own parameters or memory (heads, queues, networks).
 
-    It is used like ``SentenceTransformerTrainer``, with any loss. What the loss owns is clipped in one norm with the
-    encoder by ``max_grad_norm``, saved in each checkpoint, and restored with it: when training is resumed, and with the
-    best model (``load_best_model_at_end``).
+    It is used like ``SentenceTransformerTrainer`` and works with any loss. ``max_grad_norm`` clips the gradients of the
+    encoder and of what the loss owns by their common norm. Each checkpoint contains what the loss owns. It is restored
+    when training is resumed, and with the best model (``load_best_model_at_end``).
 
-    A run that was killed resumes from its newest whole checkpoint with ``train(resume_from_checkpoint=True)``, and ends
-    with the weights and the loss state of an uninterrupted one, bit for bit where the device computes
-    deterministically. For this, augmentation must not draw from global generators as rows are read. On another number
-    of devices it resumes too, but with another order of the rows. What a run may not change on its way, such as its
-    learning rate or its data, is refused; it may grow in steps and epochs.
+    ``train(resume_from_checkpoint=True)`` resumes a killed run from its newest complete checkpoint. The run then ends
+    with the weights and the loss state of an uninterrupted run, bit for bit on a deterministic device. For this,
+    augmentation must not draw from global generators while rows are read. A run can also be resumed on another number
+    of devices, but then the order of the rows changes. Changed settings, such as the learning rate or the data, are
+    refused. Only the number of steps or epochs may grow.
 
-    Without ``args.prompts``, the losses of this package train a text with the prompt with which the model encodes it: a
-    single column with that of ``encode``, of two the first with that of ``encode_query`` and the second with that of
-    ``encode_document``; sentences and their translations have one prompt.
+    If ``args.prompts`` is None, the losses of this package train each text with the prompt with which the model encodes
+    it. A single column takes the prompt of ``encode``. Of two columns, the first takes the prompt of ``encode_query``
+    and the second that of ``encode_document``. Sentences and their translations take the same prompt.
 
-    After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed.
+    After :meth:`train`, ``collapsed`` is None, or a sentence that describes how the run collapsed.
 
     Args:
         args: as in sentence-transformers.
-        kwargs: as in sentence-transformers, but for ``model_init``.
-        max_length: how many tokens of a text training reads, and the loss of ``eval_dataset``. Evaluators, checkpoints
-            and the trained model read the model's own ``max_seq_length``, which None takes for training too.
+        kwargs: as in sentence-transformers, without ``model_init``.
+        max_length: the most tokens of a text in training and in the loss of ``eval_dataset``. None is the model's
+            ``max_seq_length``, which evaluators, checkpoints and the trained model always use.
 
     Example::
 
@@ -77,13 +79,13 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     """
 
     collapsed: str | None = None
-    #: What was wrong with the vectors before the first step, which the run is not blamed for.
+    #: A fault of the vectors before the first step, which is not a collapse of the run.
     fault_at_start: str | None = None
-    #: Tells the model that the run began with from others.
-    start: str | None = None
-    #: Tells the data of a run from others, by dataset: read once a run.
+    #: Fingerprint of the initial weights.
+    initial_weights: str | None = None
+    #: Fingerprints of the training data, by dataset, read once in each run.
     data_read: Mapping[str, str] = {}
-    #: The same of ``eval_dataset``, where its loss chooses the best checkpoint.
+    #: Fingerprints of ``eval_dataset``, if its loss chooses the best checkpoint.
     eval_data_read: Mapping[str, str] | None = None
 
     @checked
@@ -95,20 +97,40 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.has_users_optimizer = self.optimizer is not None
         self._resumed_from: Path | None = None
         self._resumed_record: dict[str, Any] = {}
+        self._limit_max_length()
+        preflight.run(preflight.ARGUMENTS_AND_DATA, Start.of(self))
         if self.max_length is not None:
             self.data_collator.max_length = self.max_length
-        streams = any(isinstance(data, IterableDataset) for data in (self.train_dataset, self.eval_dataset))
-        if streams and self.accelerator.dispatch_batches is None:
-            # The first process would send the others batches of one size, which texts don't have.
+        self._tell_losses()
+        # The model card reads the data, so it comes after the checks.
+        prepare_card(self.model)
+        super().add_model_card_callback(self._default_arguments)
+        has_streams = any(isinstance(data, IterableDataset) for data in (self.train_dataset, self.eval_dataset))
+        if has_streams and self.accelerator.dispatch_batches is None:
+            # The first process would send the others batches of one size, but the lengths of texts differ.
             self.accelerator.dataloader_config.dispatch_batches = False
-        self.add_callback(_Beginning(self))
+        self.add_callback(_BeforeFirstStep(self))
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Keep the arguments. The constructor of sentence-transformers calls this, and ours adds the card later."""
+        self._default_arguments = default_args_dict
+
+    def _limit_max_length(self) -> None:
+        longest = self.model.max_seq_length
+        if self.max_length and longest and self.max_length > longest:
+            warn(f"max_length is {self.max_length}, but the model reads {longest} tokens. Training uses {longest}.")
+            self.max_length = longest
+
+    def _tell_losses(self, *, have_equal_rows: bool = False) -> None:
+        for loss in text_losses(self.loss):
+            loss.expect_batches(BatchFacts(self.max_length, have_equal_rows))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         self._resumed_from, self._resumed_record = None, {}
-        self.start = self.start or describe_weights(self.model)
-        self.data_read = describe_data(self.train_dataset)
+        self.initial_weights = self.initial_weights or encoder_fingerprint(self.model)
+        self.data_read = data_fingerprints(self.train_dataset)
         if self.args.load_best_model_at_end and str(self.args.metric_for_best_model).endswith("loss"):
-            self.eval_data_read = describe_data(self.eval_dataset, "eval_dataset")
+            self.eval_data_read = data_fingerprints(self.eval_dataset, "eval_dataset")
         checkpoint = None
         if resume_from_checkpoint is None:
             resume_from_checkpoint = self.args.resume_from_checkpoint
@@ -117,61 +139,51 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self._resumed_from, self._resumed_record = checkpoint, load_record(checkpoint)
             if self._resumed_record:
                 require_same_run(self, self._resumed_record, checkpoint)
-                self.start = self._resumed_record["start"]
+                self.initial_weights = self._resumed_record["initial_weights"]
         try:
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
             self.collapsed = find_collapse(self)
         finally:
-            self._truncate_as_the_model()
-            for loss in text_losses(self.loss):
-                loss.has_equal_batches = False  # of this run alone: the loss may be used elsewhere
+            self._reset_truncation()
+            self._tell_losses()  # the loss may be used elsewhere
         return result
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As in sentence-transformers, but training draws the same numbers with and without it."""
+        """As in sentence-transformers, but without changing the random numbers of training."""
         with torch.random.fork_rng(devices=[]):
             return super().evaluate(*args, **kwargs)
 
-    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """As in sentence-transformers, whose constructor calls it when the loss is there."""
-        prepare_card(self.model)
-        longest = self.model.max_seq_length
-        if self.max_length and longest and self.max_length > longest:
-            warn(f"max_length is {self.max_length}, and the model reads {longest} tokens: training reads as many.")
-            self.max_length = longest
-        for loss in text_losses(self.loss):
-            loss.max_length = self.max_length
-        preflight.run(preflight.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data
-        super().add_model_card_callback(default_args_dict)
-
-    def _drops_last_batches(self) -> bool:
+    def _has_equal_rows(self) -> bool:
         """Whether all batches of training have the same number of rows."""
         is_stored = all(isinstance(data, Dataset) for data in by_name(self.train_dataset).values())
         is_plain = self.args.batch_sampler == BatchSamplers.BATCH_SAMPLER
         return is_stored and is_plain and self.args.dataloader_drop_last
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
-        """As in sentence-transformers; sets the prompts of columns that training has none for."""
+        """As in sentence-transformers. Columns without a prompt get the model's prompts."""
         for part in by_name(dataset).values():
             if isinstance(part, (list, tuple)):
                 raise TypeError(
-                    f"{dataset_name}_dataset must be a Dataset, got {type(part).__name__}: st_contrastive.text_dataset("
-                    "sentences) makes one."
+                    f"{dataset_name}_dataset must be a Dataset, got {type(part).__name__}. Use "
+                    "st_contrastive.text_dataset(sentences)."
                 )
         self._set_prompts(dataset)
         return super().preprocess_dataset(dataset, dataset_name)
 
     def _set_prompts(self, dataset: Any) -> None:
         collator = self.data_collator
-        is_open = self.args.prompts is None and isinstance(collator, BaseDataCollator)
-        if not is_open or (collator.prompts and not self._prompts):  # a collator of the user's with prompts
+        has_default_prompts = self.args.prompts is None and isinstance(collator, BaseDataCollator)
+        if not has_default_prompts or (collator.prompts and not self._prompts):  # the user's collator has prompts
             return
         for name, prompts in self.prompts_by_dataset(dataset).items():
             self._prompts[name] = {**prompts, **self._prompts.get(name, {})}
         collator.prompts = simplest(self._prompts)
 
     def prompts_by_dataset(self, dataset: Any) -> dict[str, dict[str, str]]:
-        """The prompts of the text columns that losses of this package read; the name of a single dataset is empty."""
+        """The prompts of the text columns that losses of this package read, by dataset and column.
+
+        The name of a single dataset is empty.
+        """
         found = {}
         for name, part in by_name(dataset).items():
             losses = losses_of(self, name)
@@ -182,30 +194,29 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         return found
 
     def should_dataset_name_column_be_added(self, dataset: Any, args: Any, loss: Any) -> bool:
-        """As in sentence-transformers; prompts by dataset need the name too."""
+        """As in sentence-transformers. Prompts by dataset need the name too."""
         has_prompts = isinstance(dataset, DatasetDict) and isinstance(
             getattr(self.data_collator, "prompts", None), dict
         )
         return has_prompts or bool(super().should_dataset_name_column_be_added(dataset, args, loss))
 
     def _before_first_step(self) -> None:
-        """Check the run, and restore what transformers does not."""
+        """Check the run, and restore what transformers does not restore."""
         preflight.run(preflight.BEFORE_THE_FIRST_STEP, Start.of(self))
-        for loss in text_losses(self.loss):
-            loss.has_equal_batches = self._drops_last_batches()
+        self._tell_losses(have_equal_rows=self._has_equal_rows())
         if self._resumed_from is None:
             self.fault_at_start = find_vector_fault(self)
-        else:  # a fault that a checkpoint alone has is not forgiven
+        else:  # a fault that arose during the run is a collapse
             self.fault_at_start = self._resumed_record.get("fault_at_start")
-            # How often to log and save: transformers keeps the checkpoint's.
+            # transformers would log and save as often as the checkpoint's run did.
             self.state.compute_steps(self.args, self.state.max_steps)  # type: ignore[no-untyped-call]
-            # The file names where the best model was; the folder may have been moved.
+            # The file has the old path of the best model, and the folder may have been moved.
             best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
             if best and (here := self._resumed_from.parent / Path(best).name).is_dir():
                 self.state.best_model_checkpoint = str(here)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # transformers compares with max_steps after a step only, and so would make one too many.
+        # transformers only compares with max_steps after a step, so it would make one step too many.
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
@@ -222,7 +233,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
-        if self.args.should_save:  # an earlier run's is not whole while it is replaced
+        if self.args.should_save:  # a checkpoint is incomplete while it is replaced
             (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
         if self.args.should_save or distributed.rank() > 0:
@@ -231,21 +242,21 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         super()._save_checkpoint(model, trial)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
-        self._truncate_as_the_model()
+        self._reset_truncation()
         super()._save(output_dir, state_dict)
         if self._published is not None:
             Path(self._published, TRAINING_ARGS_NAME).unlink(missing_ok=True)
             if hasattr(self.loss, "save_auxiliary"):
                 self.loss.save_auxiliary(self._published)
 
-    def _truncate_as_the_model(self) -> None:
-        """A fast tokenizer keeps how it truncated last, and saves it."""
+    def _reset_truncation(self) -> None:
+        """Make the tokenizer truncate as the model does. A fast tokenizer saves the length of its last truncation."""
         if self.max_length is not None:
             self.model.preprocess(["a"])
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
-        self.accelerator.wait_for_everyone()  # before rank 0 writes the last file, which says that all are there
+        self.accelerator.wait_for_everyone()  # rank 0 then writes the last file, which marks a complete checkpoint
 
     def push_to_hub(
         self,
@@ -299,12 +310,12 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             progress.jobs.extend(jobs)
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
-        load_loss_state(self.loss, checkpoint_path)  # before the encoder: it may not fit
+        load_loss_state(self.loss, checkpoint_path)  # before the encoder, because it may not fit
         super()._load_from_checkpoint(checkpoint_path)
 
 
-class _Beginning(TrainerCallback):
-    """Transformers has no other hook between preparing a run and its first step."""
+class _BeforeFirstStep(TrainerCallback):
+    """Runs the checks before the first step. transformers has no other hook after it has prepared a run."""
 
     def __init__(self, trainer: ContrastiveTrainer) -> None:
         self.trainer = trainer

@@ -20,7 +20,7 @@ def load(checkpoint, family):
 
 
 def perturbed(auxiliary):
-    """With other weights than the encoder that it was copied from, in the frozen part too."""
+    """Change all weights, so that none equals the encoder's."""
     with torch.no_grad():
         for parameter in auxiliary.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -29,10 +29,9 @@ def perturbed(auxiliary):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_is_saved_is_what_is_loaded(checkpoint, sentences, tmp_path, family, tied):
+def test_a_saved_network_is_loaded_unchanged(checkpoint, sentences, tmp_path, family, tied):
     encoder, tokenizer = load(checkpoint, family)
-    made = AuxiliaryMLM.from_encoder(encoder, split_layer=3, extra_layers=1, tied_head=tied)
-    auxiliary = perturbed(made).eval()
+    auxiliary = perturbed(AuxiliaryMLM.from_encoder(encoder, split_layer=3, extra_layers=1, tied_head=tied)).eval()
     save_auxiliary(auxiliary, tmp_path / "new" / "folder", tokenizer, "some/encoder")
     assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == sorted([CONFIG_NAME, WEIGHTS_NAME])
     found = load_auxiliary(tmp_path / "new" / "folder", encoder, tokenizer, lower_dropout=True).eval()
@@ -41,50 +40,51 @@ def test_what_is_saved_is_what_is_loaded(checkpoint, sentences, tmp_path, family
     features = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
     vectors = torch.randn(len(sentences), 32)
     with torch.no_grad():
-        logits = [each.head(each(features, vectors)[:, 1], each.encoder) for each in (found, auxiliary)]
+        logits = [network.head(network(features, vectors)[:, 1], network.encoder) for network in (found, auxiliary)]
     torch.testing.assert_close(*logits)
     assert [p.requires_grad for p in found.parameters()] == [p.requires_grad for p in auxiliary.parameters()]
 
 
 @pytest.fixture
-def saved(checkpoint, tmp_path):
+def saved_network(checkpoint, tmp_path):
+    """Folder of an auxiliary network of "bert"."""
     encoder, tokenizer = load(checkpoint, "bert")
     save_auxiliary(AuxiliaryMLM.from_encoder(encoder), tmp_path / "aux", tokenizer, "bert")
     return tmp_path / "aux"
 
 
-def test_a_mismatch_is_refused_by_name(checkpoint, saved):
+def test_a_network_of_another_encoder_is_refused(checkpoint, saved_network):
     encoder, tokenizer = load(checkpoint, "bert")
     other, others = load(checkpoint, "roberta")
-    with pytest.raises(ValueError, match=r"from bert.*model_type is 'bert', not 'roberta'.*vocab_size.*fingerprint"):
-        load_auxiliary(saved, other, others)
+    with pytest.raises(ValueError, match=r"with bert.*model_type is 'bert', not 'roberta'.*vocab_size.*fingerprint"):
+        load_auxiliary(saved_network, other, others)
     tokenizer.add_tokens(["zebra"])
     encoder.config.max_position_embeddings = 128
     with pytest.raises(ValueError, match="max_position_embeddings is 64, not 128; tokenizer_fingerprint"):
-        load_auxiliary(saved, encoder, tokenizer)
+        load_auxiliary(saved_network, encoder, tokenizer)
 
 
-def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
+def test_missing_and_damaged_files_are_reported(checkpoint, saved_network, tmp_path):
     encoder, tokenizer = load(checkpoint, "bert")
     (tmp_path / "empty").mkdir()
-    config, weights = (saved / CONFIG_NAME).read_text(), (saved / WEIGHTS_NAME).read_bytes()
-    for folder, message in ((tmp_path / "nowhere", "is not a folder"), (tmp_path / "empty", "save_auxiliary wrote")):
+    config, weights = (saved_network / CONFIG_NAME).read_text(), (saved_network / WEIGHTS_NAME).read_bytes()
+    for folder, message in ((tmp_path / "nowhere", "is not a folder"), (tmp_path / "empty", "save_auxiliary")):
         with pytest.raises(OSError, match=message):
             load_auxiliary(folder, encoder, tokenizer)
     for text, content in (("{}", weights), (config, weights[:1000])):
-        (saved / CONFIG_NAME).write_text(text)
-        (saved / WEIGHTS_NAME).write_bytes(content)
+        (saved_network / CONFIG_NAME).write_text(text)
+        (saved_network / WEIGHTS_NAME).write_bytes(content)
         with pytest.raises(OSError, match="is damaged"):
-            load_auxiliary(saved, encoder, tokenizer)
-    (saved / WEIGHTS_NAME).unlink()
+            load_auxiliary(saved_network, encoder, tokenizer)
+    (saved_network / WEIGHTS_NAME).unlink()
     with pytest.raises(OSError, match=r"auxiliary\.safetensors"):
-        load_auxiliary(saved, encoder, tokenizer)
+        load_auxiliary(saved_network, encoder, tokenizer)
 
 
 @pytest.mark.parametrize("had_another", [False, True])
 @pytest.mark.parametrize("finished", [0, 1])
 def test_a_kill_while_saving_leaves_no_mixture(checkpoint, tmp_path, monkeypatch, had_another, finished):
-    """Of networks with equal shapes, the weights of one would load under the configuration of the other."""
+    """Weights of one network would load with the configuration of another network if their shapes are equal."""
     encoder, tokenizer = load(checkpoint, "bert")
     first, second = (AuxiliaryMLM.from_encoder(encoder, split_layer=n, extra_layers=4 - n) for n in (1, 2))
     if had_another:
@@ -107,26 +107,26 @@ def test_a_kill_while_saving_leaves_no_mixture(checkpoint, tmp_path, monkeypatch
     assert load_auxiliary(tmp_path, encoder, tokenizer).split_layer == 2
 
 
-def test_a_tied_head_can_be_given_a_matrix_of_its_own(checkpoint, sentences, saved, tmp_path):
+def test_a_tied_head_can_get_its_own_matrix(checkpoint, saved_network, tmp_path):
     encoder, tokenizer = load(checkpoint, "bert")
     save_auxiliary(AuxiliaryMLM.from_encoder(encoder, tied_head=True), tmp_path / "tied", tokenizer)
     kept = load_auxiliary(tmp_path / "tied", encoder, tokenizer).eval()
-    own = load_auxiliary(tmp_path / "tied", encoder, tokenizer, tied_head=False).eval()
-    assert (kept.head.tied, own.head.tied) == (True, False)
+    untied = load_auxiliary(tmp_path / "tied", encoder, tokenizer, tied_head=False).eval()
+    assert (kept.head.tied, untied.head.tied) == (True, False)
     hidden = torch.randn(4, 32)
-    torch.testing.assert_close(kept.head(hidden, kept.encoder), own.head(hidden, own.encoder))
-    own.head(hidden, own.encoder).sum().backward()
-    matrix = own.head.network.get_output_embeddings().weight
+    torch.testing.assert_close(kept.head(hidden, kept.encoder), untied.head(hidden, untied.encoder))
+    untied.head(hidden, untied.encoder).sum().backward()
+    matrix = untied.head.network.get_output_embeddings().weight
     assert matrix.grad.abs().sum() > 0
     with pytest.raises(ValueError, match="tied_head is False, not True"):
-        load_auxiliary(saved, encoder, tokenizer, tied_head=True)
+        load_auxiliary(saved_network, encoder, tokenizer, tied_head=True)
 
 
-def test_homes_and_precision_and_names(checkpoint, tmp_path, monkeypatch):
+def test_folder_names_and_precision(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     encoder, tokenizer = load(checkpoint, "bert")
-    encoder.config.dtype = torch.bfloat16  # as after loading in bf16 and .float()
+    encoder.config.dtype = torch.bfloat16  # as after loading in bfloat16 and .float()
     auxiliary = perturbed(AuxiliaryMLM.from_encoder(encoder))
     save_auxiliary(auxiliary, "~/aux", tokenizer, str(checkpoint("bert")))
     assert [p.name for p in tmp_path.iterdir()] == ["aux"]

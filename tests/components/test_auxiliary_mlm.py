@@ -13,7 +13,6 @@ from transformers import (
 )
 
 from st_contrastive.components import AuxiliaryMLM
-from st_contrastive.components.masked_lm_head import _PassThrough
 from st_contrastive.encoder.layers import get_layers
 from st_contrastive.encoder.partial import capture_states
 
@@ -22,6 +21,8 @@ FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "
 
 @pytest.fixture
 def batch(checkpoint, sentences):
+    """``batch(family)``: the tokenized sentences."""
+
     def make(family):
         tokenizer = AutoTokenizer.from_pretrained(checkpoint(family))
         return dict(tokenizer(sentences, padding=True, return_tensors="pt"))
@@ -36,7 +37,7 @@ def load(checkpoint, family):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("split", [1, 3])
 def test_the_two_parts_are_the_network(checkpoint, batch, family, split):
-    """The frozen part gives the encoder's states; with them at position 0 too, the rest gives what one pass gives."""
+    """The frozen part computes the encoder's states. The upper part then computes the same as a single pass."""
     encoder, features = load(checkpoint, family), batch(family)
     auxiliary = AuxiliaryMLM.from_encoder(encoder, split_layer=split, extra_layers=1).train()
     with capture_states(auxiliary.encoder, split) as captured:
@@ -57,14 +58,14 @@ def test_the_two_parts_are_the_network(checkpoint, batch, family, split):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch, family):
-    """Without detaching: run live, or taken from the encoder's own pass."""
+def test_without_detaching_the_encoders_lower_part_learns(checkpoint, batch, family):
+    """The lower part runs with the encoder's weights, or its states are taken from a pass of the encoder."""
     encoder, features = load(checkpoint, family).eval(), batch(family)
     auxiliary = AuxiliaryMLM.from_encoder(encoder).eval()
     chosen = features["attention_mask"].bool() & (torch.rand(features["input_ids"].shape) < 0.4)
     places = chosen.flatten().nonzero()[:, 0]
     found, gradients = [], []
-    with torch.no_grad():  # away from the copy, so that it is seen which weights are used
+    with torch.no_grad():  # other weights than the copy's, so that the wrong ones would be noticed
         for parameter in encoder.parameters():
             parameter += 0.01 * torch.randn_like(parameter)
     frozen = {name: parameter.clone() for name, parameter in auxiliary.named_parameters()}
@@ -73,8 +74,8 @@ def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch
         vectors = torch.ones(len(chosen), 32).requires_grad_()
         if passed:
             lower = encoder(**features, output_hidden_states=True).hidden_states[auxiliary.split_layer]
-            given = torch.cat([vectors[:, None], lower[:, 1:]], dim=1)
-            states = auxiliary.forward_upper(given, features, auxiliary.encoder_weights(encoder, lower=False))
+            edited = torch.cat([vectors[:, None], lower[:, 1:]], dim=1)
+            states = auxiliary.forward_upper(edited, features, auxiliary.encoder_weights(encoder, lower=False))
         else:
             states = auxiliary(features, vectors, auxiliary.encoder_weights(encoder, lower=True))
         states = states.flatten(0, 1)[places]
@@ -88,7 +89,7 @@ def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch
     for live, from_pass in zip(*gradients, strict=True):
         assert live.abs().sum() > 0
         torch.testing.assert_close(live, from_pass, rtol=1e-4, atol=1e-5)
-    # And it is what the network gives when its own lower part is the encoder's.
+    # A network with a copy of the encoder's lower part computes the same.
     auxiliary.sync_frozen(encoder)
     with torch.no_grad():
         again = auxiliary(features, torch.ones(len(chosen), 32)).flatten(0, 1)[places]
@@ -96,7 +97,7 @@ def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch
     assert not torch.equal(next(iter(frozen.values())), next(auxiliary.parameters()))
 
 
-def test_frozen_part_has_no_dropout_and_the_rest_has(checkpoint):
+def test_only_the_trainable_part_has_dropout(checkpoint):
     auxiliary = AuxiliaryMLM.from_encoder(load(checkpoint, "bert"), split_layer=2, extra_layers=1).train()
     lower, upper = get_layers(auxiliary.encoder)[:2], get_layers(auxiliary.encoder)[2:]
     frozen = [module for part in (*lower, auxiliary.encoder.embeddings) for module in part.modules()]
@@ -110,7 +111,7 @@ def test_frozen_part_has_no_dropout_and_the_rest_has(checkpoint):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_head_is_the_checkpoints_where_it_has_one(checkpoint, batch, family, tied):
+def test_the_head_is_read_from_the_checkpoint(checkpoint, batch, family, tied):
     name = checkpoint(f"{family}-mlm")
     reference = AutoModelForMaskedLM.from_pretrained(name).eval()
     encoder = AutoModel.from_pretrained(name).eval()
@@ -135,7 +136,7 @@ def test_a_new_head_starts_as_the_embeddings(checkpoint):
     assert decoder.requires_grad
     assert decoder is not matrix
     assert torch.equal(decoder, matrix)
-    # Tied to the frozen copy, never to the live matrix: that would be a second way into the encoder.
+    # A tied head uses the frozen copy, because the encoder's matrix would get a second gradient.
     tied = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
     assert not any(p.shape == matrix.shape for p in tied.head.parameters())
     tied.head(torch.randn(3, 32), tied.encoder).sum().backward()
@@ -143,7 +144,7 @@ def test_a_new_head_starts_as_the_embeddings(checkpoint):
 
 
 @pytest.mark.parametrize(("depth", "shape"), [(2, (1, 1)), (4, (2, 1)), (6, (3, 2)), (12, (6, 2)), (24, (12, 2))])
-def test_the_network_is_not_as_deep_as_the_encoder_where_it_can_be_less(depth, shape):
+def test_the_network_has_fewer_layers_than_the_encoder(depth, shape):
     small = BertConfig(
         vocab_size=20, hidden_size=8, num_hidden_layers=depth, num_attention_heads=2, intermediate_size=8
     )
@@ -152,7 +153,7 @@ def test_the_network_is_not_as_deep_as_the_encoder_where_it_can_be_less(depth, s
     assert auxiliary.head.source == "new"  # there is no checkpoint
 
 
-def test_bad_input(checkpoint):
+def test_bad_arguments_and_encoders(checkpoint):
     encoder = load(checkpoint, "bert")
     for options in ({"split_layer": 0}, {"split_layer": 4}, {"extra_layers": 5}, {"extra_layers": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
@@ -161,29 +162,29 @@ def test_bad_input(checkpoint):
         AuxiliaryMLM.from_encoder(load(checkpoint, "albert"))
     encoder = load(checkpoint, "bert-mlm")
     encoder.config.intermediate_size += 1
-    with pytest.raises(ValueError, match=r"no suitable masked-LM head.*can't be loaded"):  # and no new one is made
+    with pytest.raises(ValueError, match=r"no suitable masked-LM head.*can't be loaded"):  # no new head is used
         AuxiliaryMLM.from_encoder(encoder)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
-def test_added_tokens_leave_the_checkpoints_head(checkpoint, family):
-    name = checkpoint(f"{family}-mlm")
+def test_added_tokens_do_not_change_the_checkpoints_head(checkpoint, batch, family):
+    name, features = checkpoint(f"{family}-mlm"), batch(family)
     reference = AutoModelForMaskedLM.from_pretrained(name).eval()
-    encoder = AutoModel.from_pretrained(name)
+    encoder = AutoModel.from_pretrained(name).eval()
     size = encoder.config.vocab_size
     encoder.resize_token_embeddings(size + 3)
-    hidden = torch.randn(2, 32)
+    with torch.no_grad():
+        hidden, expected = encoder(**features).last_hidden_state[:, 1], reference(**features).logits[:, 1]
     for tied in (True, False):
         auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=tied).eval()
         assert auxiliary.head.source == "checkpoint"
         logits = auxiliary.head(hidden, auxiliary.encoder)
-        assert logits.shape == (2, size + 3)
-        setattr(reference, reference.base_model_prefix, _PassThrough())
-        torch.testing.assert_close(logits[:, :size], reference(inputs_embeds=hidden[None]).logits[0])
+        assert logits.shape == (len(hidden), size + 3)
+        torch.testing.assert_close(logits[:, :size], expected)
 
 
 def test_a_convolution_behind_the_lowest_layer(checkpoint, batch):
-    """DeBERTa-v2's larger models: the encoder counts its layers, and does something between two."""
+    """Large DeBERTa-v2 encoders count their layers, and compute a convolution between two of them."""
     config = DebertaV2Config.from_pretrained(checkpoint("deberta"), conv_kernel_size=3, conv_act="gelu")
     encoder, features = DebertaV2Model(config).eval(), batch("deberta")
     for split in (1, 2):

@@ -15,47 +15,47 @@ from tests import foreign
 
 def test_tokenizer_and_matrix_are_loaded_and_mapped(build, german):
     model = build()
-    own = model.transformers_model.get_input_embeddings().weight
+    targets = model.transformers_model.get_input_embeddings().weight.detach()
     fraternal = FraternalEmbedding.from_pretrained(german, model)
     matrix = load_file(german / "model.safetensors")["embeddings.word_embeddings.weight"]
     torch.testing.assert_close(fraternal.weight, matrix)
     assert (fraternal.weight.shape[1], fraternal.width) == (8, 32)
     assert not list(fraternal.parameters())
-    assert set(fraternal.state_dict()) == {"projection", "bias"}  # the matrix is given to the constructor, not kept
+    assert set(fraternal.state_dict()) == {"projection", "bias"}  # the constructor gets the matrix again
     anchors = [t for t in fraternal.tokenizer.get_vocab() if t in model.tokenizer.get_vocab()]
     assert fraternal.alignment.shared_tokens == len(anchors) >= foreign.SHARED - 1
-    # The map is the least-squares solution: its errors are orthogonal to what it is made of.
+    # The errors of a least-squares solution are orthogonal to its design matrix.
     ids = torch.tensor([fraternal.tokenizer.get_vocab()[token] for token in anchors])
-    errors = fraternal(ids) - own.detach()[[model.tokenizer.get_vocab()[token] for token in anchors]]
+    errors = fraternal(ids) - targets[[model.tokenizer.get_vocab()[token] for token in anchors]]
     design = torch.cat([matrix[ids], torch.ones(len(ids), 1)], dim=1)
     assert (design.T @ errors).abs().max() < 1e-4
     assert fraternal(ids[None]).shape == (1, len(ids), 32)
     assert not fraternal(ids).requires_grad
 
 
-def test_the_report_is_of_a_fit_without_a_tenth():
+def test_the_alignment_is_measured_on_held_out_tokens():
     source, target = torch.randn(40, 4).double(), torch.randn(40, 6).double()
     target[:, :4] += source
-    left_out, rest = [0, 10, 20, 30], [row for row in range(40) if row % 10]
+    held_out, rest = [0, 10, 20, 30], [row for row in range(40) if row % 10]
     design = torch.cat([source, torch.ones(40, 1)], dim=1)
-    predicted = design[left_out] @ torch.linalg.lstsq(design[rest], target[rest]).solution
-    weights, shift, report = fit_affine(source.float(), target.float())
+    predicted = design[held_out] @ torch.linalg.lstsq(design[rest], target[rest]).solution
+    weights, shift, alignment = fit_affine(source.float(), target.float())
     assert (weights.shape, shift.shape) == ((4, 6), (6,))
-    error = (predicted - target[left_out]).square().sum() / (target[rest].mean(0) - target[left_out]).square().sum()
-    assert report.residual == pytest.approx(error.item(), rel=1e-5)
-    cosine = torch.nn.functional.cosine_similarity(predicted, target[left_out]).mean()
-    assert report.cosine == pytest.approx(cosine.item(), rel=1e-5)
-    assert "40 shared tokens" in str(report)
+    error = (predicted - target[held_out]).square().sum() / (target[rest].mean(0) - target[held_out]).square().sum()
+    assert alignment.residual == pytest.approx(error.item(), rel=1e-5)
+    cosine = torch.nn.functional.cosine_similarity(predicted, target[held_out]).mean()
+    assert alignment.cosine == pytest.approx(cosine.item(), rel=1e-5)
+    assert "40 shared tokens" in str(alignment)
 
 
 class Scaled(torch.nn.Embedding):
-    """As Gemma has it: what the layer gives is not its matrix."""
+    """As in Gemma, the layer scales the rows of its matrix."""
 
     def forward(self, ids):
         return 5 * super().forward(ids)
 
 
-def test_an_exact_map_is_found_onto_what_a_scaled_embedding_layer_gives(build):
+def test_an_exact_map_is_found_for_a_scaled_embedding_layer(build):
     model = build()
     scaled = Scaled(len(model.tokenizer), 32)
     model.transformers_model.set_input_embeddings(scaled)
@@ -65,7 +65,7 @@ def test_an_exact_map_is_found_onto_what_a_scaled_embedding_layer_gives(build):
     torch.testing.assert_close(fraternal(ids), scaled(ids).detach(), atol=1e-4, rtol=1e-3)
     assert fraternal.alignment.residual < 1e-6
     assert fraternal.alignment.cosine == pytest.approx(1)
-    with pytest.raises(ValueError, match="does not scale its own"):
+    with pytest.raises(ValueError, match="does not scale its embeddings"):
         FraternalEmbedding(model.tokenizer, weight, model, align="none")
 
 
@@ -77,7 +77,7 @@ def sentencepiece(tokens):
     )
 
 
-def test_without_a_map_the_vectors_stay(build):
+def test_vectors_are_unchanged_without_a_map(build):
     weight = torch.randn(len(foreign.tokenizer()), 32)
     fraternal = FraternalEmbedding(foreign.tokenizer(), weight, build(), align="none")
     assert torch.equal(fraternal(torch.arange(9)), weight[:9])
@@ -88,32 +88,32 @@ def shared(foreign_tokenizer, native):
     return dict(zip(*(ids.tolist() for ids in shared_tokens(foreign_tokenizer, native)), strict=True))
 
 
-def test_tokens_are_matched_across_ways_to_write_them(build):
-    own = build().tokenizer  # WordPiece, lower case: "the", "##s", "##ing"
-    vocabulary = own.get_vocab()
+def test_tokens_match_across_kinds_of_vocabularies(build):
+    wordpieces = build().tokenizer  # lower-case WordPiece tokens: "the", "##s", "##ing"
+    vocabulary = wordpieces.get_vocab()
     pieces = ["<unk>", "<s>", "</s>", "<pad>", "▁the", "the", "▁The", "s", "▁s", "ing", "▁ing", "▁river", "▁fluss"]
-    found = {pieces[a]: b for a, b in shared(sentencepiece(pieces), own).items()}
+    found = {pieces[a]: b for a, b in shared(sentencepiece(pieces), wordpieces).items()}
     assert found == {
         "<unk>": vocabulary["[UNK]"],
         "<s>": vocabulary["[CLS]"],
         "</s>": vocabulary["[SEP]"],
         "<pad>": vocabulary["[PAD]"],
         "▁the": vocabulary["the"],
-        "▁The": vocabulary["the"],  # the encoder's tokenizer lowers the case
+        "▁The": vocabulary["the"],  # the encoder's tokenizer is uncased
         "s": vocabulary["##s"],
         "▁s": vocabulary["s"],
         "ing": vocabulary["##ing"],
         "▁river": vocabulary["river"],
     }  # not "the" inside a word, nor "▁ing"
-    # Whole words that end with a mark; the beginning of the others is unknown.
-    ended = shared(sentencepiece([*pieces[:4], "the</w>", "river</w>", "in", "s", ".</w>"]), own)
+    # Tokens without the mark "</w>" may be at the beginning of a word or inside it.
+    ended = shared(sentencepiece([*pieces[:4], "the</w>", "river</w>", "in", "s", ".</w>"]), wordpieces)
     assert {key: value for key, value in ended.items() if key > 3} == {4: vocabulary["the"], 5: vocabulary["river"]}
     byte_level = build("roberta").tokenizer
     found = shared(sentencepiece([*pieces[:4], "▁the", "é", "▁The", "a"]), byte_level)
     assert byte_level.convert_ids_to_tokens(list(found.values())) == ["<unk>", "<s>", "</s>", "<pad>", "Ġthe", "a"]
 
 
-def test_ideographs_and_punctuation_match_in_any_place():
+def test_ideographs_and_punctuation_match_at_any_place():
     tokens = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "猫", "##猫", "。", "##a", "a"]
     chinese = transformers.BertTokenizer(vocab={token: place for place, token in enumerate(tokens)})
     found = shared(sentencepiece(["<unk>", "<s>", "</s>", "<pad>", "猫", "▁。", "a"]), chinese)
@@ -121,7 +121,7 @@ def test_ideographs_and_punctuation_match_in_any_place():
     assert len(shared(foreign.tokenizer(), chinese)) == 5 + 2  # special tokens, "a" and "##a"
 
 
-def test_labels_carry_the_tokens_and_are_read_back(build, german):
+def test_encoded_labels_are_decoded(build, german):
     fraternal = FraternalEmbedding.from_pretrained(german, build(), max_length=6)
     texts = ["regen fällt", "", "sie kauft brot und milch und brot"]
     labels = fraternal.encode_labels(texts)
@@ -135,21 +135,21 @@ def test_labels_carry_the_tokens_and_are_read_back(build, german):
     assert [row[: len(e)].tolist() for row, e in zip(ids, expected, strict=True)] == expected
     ids, mask = fraternal.decode_labels(labels, limit=3)
     sep = fraternal.tokenizer.sep_token_id
-    assert ids[0].tolist() == [*expected[0][:2], sep]  # what is cut is the end of the sentence
+    assert ids[0].tolist() == [*expected[0][:2], sep]  # truncation drops the end of the sentence
     assert ids[2].tolist() == [*expected[2][:2], sep]
     assert mask.tolist() == [[1, 1, 1], [1, 1, 0], [1, 1, 1]]
 
 
-def test_labels_of_something_else_are_refused(build, german, tmp_path):
+def test_other_labels_are_refused(build, german):
     fraternal = FraternalEmbedding.from_pretrained(german, build())
     for labels in (torch.zeros(3), torch.zeros(3, dtype=torch.long), torch.zeros(3, 4)):
         with pytest.raises(ValueError, match="The labels are not translations"):
             fraternal.decode_labels(labels)
-    with pytest.raises(ValueError, match="a different tokenizer from fraternal's"):
+    with pytest.raises(ValueError, match="another tokenizer than fraternal's"):
         fraternal.decode_labels(torch.ones(3, 4, dtype=torch.long))
 
 
-def test_bad_checkpoints_are_named(build, german, tmp_path):
+def test_bad_checkpoints_are_refused(build, german, tmp_path):
     model, broken = build(), tmp_path / "broken"
     shutil.copytree(german, broken)
     (broken / "model.safetensors").unlink()
@@ -166,18 +166,18 @@ def test_bad_checkpoints_are_named(build, german, tmp_path):
     [
         ((200, 64), {}, r"share \d+ tokens, too few"),
         ((200, 8), {"align": "none"}, "encoder's width 32, got 8"),
-        ((5, 8), {}, "take both from one checkpoint"),
+        ((5, 8), {}, "only 5 embeddings"),
         ((200, 8), {"align": "linear"}, "align must be"),
-        ((200, 8), {"max_length": 2}, "2 special tokens fill"),
+        ((200, 8), {"max_length": 2}, "has 2 special tokens"),
     ],
 )
-def test_bad_arguments_are_named(build, shape, options, message):
+def test_bad_arguments_are_refused(build, shape, options, message):
     with pytest.raises(ValueError, match=message):
         FraternalEmbedding(foreign.tokenizer(), torch.randn(shape), build(), **options)
 
 
 def test_a_tokenizer_without_words_is_refused(build):
-    """transformers makes one of a folder without tokenizer files."""
+    """transformers loads such a tokenizer from a folder without tokenizer files."""
     words = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
     empty, model = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]"), build()
     with pytest.raises(ValueError, match="fraternal has no tokenizer with a vocabulary"):

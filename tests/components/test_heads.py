@@ -7,7 +7,7 @@ from st_contrastive.components.heads import HEADS, PredictionHead
 
 
 @pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
-def test_heads_start_as_the_authors_do(default):
+def test_heads_start_as_in_the_authors_code(default):
     torch.set_default_dtype(default)
     try:
         heads = [head(256, torch.float32) for head in (*HEADS.values(), PredictionHead)]

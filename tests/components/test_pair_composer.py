@@ -21,21 +21,21 @@ def contents(tokenizer, composer, *columns):
 
 @pytest.mark.parametrize("tokenizer", FAMILIES, indirect=True)
 @pytest.mark.parametrize("max_length", [None, 30, 17, 12, 8, 7])
-def test_equals_the_tokenizer(tokenizer, sentences, max_length):
+def test_pairs_equal_the_tokenizers_output(tokenizer, sentences, max_length):
     first, second = [*sentences, "", "rain"], [*reversed(sentences), "rain", ""]
     truncation = {} if max_length is None else {"truncation": "longest_first", "max_length": max_length}
     expected = tokenizer(first, second, padding=True, return_tensors="pt", **truncation)
     composer = PairComposer(tokenizer, max_length=max_length)
     found, width = composer(*contents(tokenizer, composer, first, second)), expected["input_ids"].shape[1]
     assert set(found) == set(expected.keys())
-    assert found["attention_mask"][:, width:].sum() == 0  # ours may be wider by padding alone
+    assert found["attention_mask"][:, width:].sum() == 0  # ours may have more padding
     for key, value in expected.items():
         assert torch.equal(found[key][:, :width], value), key
 
 
 @pytest.mark.parametrize("tokenizer", FAMILIES, indirect=True)
-def test_rows_that_are_equal_are_replaced(tokenizer):
-    made, sentences, others, expected = contents(
+def test_equal_rows_are_replaced(tokenizer):
+    constructed, sentences, others, expected = contents(
         tokenizer,
         PairComposer(tokenizer),
         ["rain falls", "rain falls", "dogs", ""],
@@ -43,14 +43,14 @@ def test_rows_that_are_equal_are_replaced(tokenizer):
         ["two", "dogs", "a small dog", "rain"],
         ["two", "rain falls", "dogs", "rain"],
     )
-    result = made.unless_equal(sentences, others)
+    result = constructed.unless_equal(sentences, others)
     assert result.lengths.tolist() == expected.lengths.tolist()
     rows = zip(result.ids.tolist(), expected.ids.tolist(), expected.lengths.tolist(), strict=True)
     assert all(ours[:length] == theirs[:length] for ours, theirs, length in rows)
 
 
 @pytest.mark.parametrize(("types", "highest"), [(None, 1), (2, 1), (1, 0)])
-def test_higher_token_types_become_the_encoders_last(checkpoint, types, highest):
+def test_unknown_token_types_become_the_encoders_last(checkpoint, types, highest):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint("bert"))
     composer = PairComposer(tokenizer, types=types)
     (content,) = contents(tokenizer, composer, ["rain", "a cat"])

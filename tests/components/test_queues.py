@@ -11,7 +11,7 @@ from st_contrastive.components import NegativeQueue
 
 
 @given(st.lists(st.integers(1, 4), max_size=8), st.integers(1, 4))
-def test_holds_the_last_batches_with_their_ages(sizes, batches):
+def test_a_queue_keeps_the_last_batches_with_their_ages(sizes, batches):
     queue = NegativeQueue(2, batches=batches, forgetting_rate=0.9 / batches)
     kept: list[list[list[float]]] = []
     for number, size in enumerate(sizes, start=1):
@@ -24,7 +24,7 @@ def test_holds_the_last_batches_with_their_ages(sizes, batches):
     assert weights.tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_state_survives_a_checkpoint_whatever_the_batch_size():
+def test_a_saved_state_is_loaded_for_any_batch_sizes():
     queue = NegativeQueue(2, batches=3, forgetting_rate=0.3)
     for size in (4, 2, 3, 1):
         queue.enqueue(torch.randn(size, 2))
@@ -43,7 +43,7 @@ def test_state_survives_a_checkpoint_whatever_the_batch_size():
         NegativeQueue(3, batches=3, forgetting_rate=0.25).load_state_dict(queue.state_dict())
 
 
-def test_keys_are_detached_and_not_the_callers():
+def test_keys_are_detached_copies():
     queue = NegativeQueue(2, batches=2, forgetting_rate=0.1)
     anchors = torch.ones(3, 2, requires_grad=True)
     queue.enqueue(anchors)
@@ -54,7 +54,7 @@ def test_keys_are_detached_and_not_the_callers():
 
 
 @given(st.lists(st.integers(1, 4), max_size=8), st.integers(1, 5))
-def test_without_batches_the_last_rows_are_kept_at_weight_1(sizes, size):
+def test_a_queue_with_a_size_keeps_the_last_rows_with_weight_1(sizes, size):
     queue, pushed = NegativeQueue(1, size=size), []
     for rows in sizes:
         vectors = torch.arange(len(pushed), len(pushed) + rows, dtype=torch.float32)[:, None]
@@ -66,8 +66,8 @@ def test_without_batches_the_last_rows_are_kept_at_weight_1(sizes, size):
 
 
 @pytest.mark.parametrize("queue", [NegativeQueue(4, batches=2, forgetting_rate=0.25), NegativeQueue(4, size=5)])
-def test_vectors_that_are_not_finite_do_not_stay(queue):
-    """As of a batch that overflowed under float16."""
+def test_infinite_values_are_replaced(queue):
+    """A batch may overflow in float16."""
     vectors = torch.randn(3, 4)
     vectors[1, 2] = math.inf
     queue.enqueue(vectors)

@@ -18,7 +18,7 @@ def make(checkpoint, family, **options):
 
 
 def replaced(detector, features):
-    """The token ids after masking and filling in."""
+    """Token ids after masking and replacement."""
     return detector.replace(features, detector.masking(features["input_ids"], features["attention_mask"]))
 
 
@@ -28,11 +28,11 @@ def batch(tokenizer, sentences):
 
 @pytest.mark.parametrize("generator", ["copy", "name", "model"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_likeliest_token_fills_in(checkpoint, sentences, family, generator):
+def test_masked_tokens_become_the_likeliest_tokens(checkpoint, sentences, family, generator):
     folder = checkpoint(f"{family}-mlm")
     reference = AutoModelForMaskedLM.from_pretrained(folder).eval()
-    given = {"copy": None, "name": folder, "model": reference}[generator]
-    detector, _, tokenizer = make(checkpoint, family, generator=given, mask_rate=0.5)
+    argument = {"copy": None, "name": folder, "model": reference}[generator]
+    detector, _, tokenizer = make(checkpoint, family, generator=argument, mask_rate=0.5)
     detector.eval()
     features = batch(tokenizer, sentences)
     torch.manual_seed(4)
@@ -70,12 +70,12 @@ def test_the_discriminator_reads_the_edited_text_and_the_vector(checkpoint, sent
     ("kind", "name", "message"),
     [
         (None, "roberta-mlm", "the model's tokenizer"),
-        (None, "bert", "it has no head"),
+        (None, "bert", "no head"),
         (AutoModelForMaskedLM, "roberta-mlm", "must be a masked-LM model"),
         (AutoModel, "bert", "must be a masked-LM model"),
     ],
 )
-def test_generators_that_do_not_fit(checkpoint, kind, name, message):
+def test_unsuitable_generators_are_refused(checkpoint, kind, name, message):
     generator = checkpoint(name) if kind is None else kind.from_pretrained(checkpoint(name))
     with pytest.raises(ValueError, match=message):
         make(checkpoint, "bert", generator=generator)
@@ -99,7 +99,7 @@ def test_an_untied_checkpoint_keeps_its_decoder(checkpoint, sentences, tmp_path)
     assert torch.equal(*filled)
 
 
-def test_a_head_that_was_trained_on_the_encoder(checkpoint, sentences, tmp_path):
+def test_a_head_of_an_auxiliary_network_is_a_generator(checkpoint, sentences, tmp_path):
     encoder, tokenizer = (kind.from_pretrained(checkpoint("bert")) for kind in (AutoModel, AutoTokenizer))
     with pytest.warns(UserWarning, match="no masked-LM head"):
         ReplacedTokenDetector(encoder, tokenizer)

@@ -24,7 +24,7 @@ def shares(before, after, chosen, mask_id):
     return masked.item(), kept.item()
 
 
-def test_masking_is_80_10_10_of_the_rate(tokenizer, batch):
+def test_masking_replaces_80_and_10_percent(tokenizer, batch):
     ids, mask = batch["input_ids"], batch["attention_mask"]
     before = ids.clone()
     corrupted = TokenCorruption.masking(tokenizer, 0.4)(ids, mask)
@@ -36,15 +36,15 @@ def test_masking_is_80_10_10_of_the_rate(tokenizer, batch):
     assert corrupted.chosen.sum() / eligible == pytest.approx(0.4, abs=0.01)
     masked, kept = shares(ids, corrupted.input_ids, corrupted.chosen, tokenizer.mask_token_id)
     assert masked == pytest.approx(0.8, abs=0.01)
-    assert kept == pytest.approx(0.1, abs=0.015)  # and a random token that is the same one by chance
+    assert kept == pytest.approx(0.1, abs=0.015)  # a random token may equal the original by chance
 
 
 @pytest.mark.parametrize(("unreplaced", "masked", "kept"), [("original", 0, 0.2), ("mask", 0.2, 0)])
-def test_replacement_is_80_20_and_never_draws_a_special_token(tokenizer, batch, unreplaced, masked, kept):
+def test_replacement_changes_80_percent_and_draws_no_special_token(tokenizer, batch, unreplaced, masked, kept):
     ids = batch["input_ids"]
     corrupted = TokenCorruption.replacement(tokenizer, 0.5, unreplaced=unreplaced)(ids, batch["attention_mask"])
     found = shares(ids, corrupted.input_ids, corrupted.chosen, tokenizer.mask_token_id)
-    assert found == pytest.approx((masked, kept), abs=0.02)  # a random token may be the same one by chance
+    assert found == pytest.approx((masked, kept), abs=0.02)  # a random token may equal the original by chance
     assert torch.equal(corrupted.input_ids[~corrupted.chosen], ids[~corrupted.chosen])
     drawn = corrupted.input_ids[corrupted.chosen].unique()
     drawn = drawn[drawn != tokenizer.mask_token_id]
@@ -52,7 +52,7 @@ def test_replacement_is_80_20_and_never_draws_a_special_token(tokenizer, batch, 
     assert len(drawn) > 0.9 * (len(tokenizer) - len(tokenizer.all_special_ids))
 
 
-def test_a_seed_fixes_the_draw_and_the_rate_its_ends(tokenizer, batch):
+def test_a_seed_determines_the_draw_and_rates_0_and_1_are_exact(tokenizer, batch):
     corruption = TokenCorruption.masking(tokenizer, 0.4)
     assert not corruption.state_dict()
     draws = []

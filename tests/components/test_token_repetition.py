@@ -21,7 +21,7 @@ def rows_of(lengths, width, prompt=0):
 
 
 @pytest.mark.parametrize(("rate", "limit", "prompt"), [(0.32, None, 0), (1.0, None, 3), (1.0, 20, 0), (0.32, 17, 0)])
-def test_some_tokens_stand_twice_and_none_is_lost(rate, limit, prompt):
+def test_some_tokens_are_repeated_and_none_is_lost(rate, limit, prompt):
     lengths, width = [2, 4, 12, 16], 16
     rows = rows_of(lengths, width, prompt)
     repetition, counts = TokenRepetition(rate, limit), set()
@@ -31,11 +31,11 @@ def test_some_tokens_stand_twice_and_none_is_lost(rate, limit, prompt):
         assert limit is None or found.width <= max(limit, width)
         for row, length in enumerate(lengths):
             tokens = found.ids[row][found.mask[row] == 1].tolist()
-            own = rows.ids[row, :length].tolist()
-            assert [t for place, t in enumerate(tokens) if place == 0 or t != tokens[place - 1]] == own  # in order
-            twice = [token for token in own if tokens.count(token) == 2]
+            original = rows.ids[row, :length].tolist()
+            assert [t for place, t in enumerate(tokens) if place == 0 or t != tokens[place - 1]] == original
+            twice = [token for token in original if tokens.count(token) == 2]
             assert len(tokens) == length + len(twice)
-            assert not {*own[:1], *own[-1:], *own[:prompt]} & {*twice}
+            assert not {*original[:1], *original[-1:], *original[:prompt]} & {*twice}
             most = max(0, min(10, int(rate * length)) - 1)
             assert len(twice) <= (most if limit is None else min(most, limit - length))
             counts.add((length, len(twice)))
@@ -45,7 +45,7 @@ def test_some_tokens_stand_twice_and_none_is_lost(rate, limit, prompt):
     assert full == set(range(expected + 1))
 
 
-def test_the_second_view_is_longer_than_the_models_limit(build, sentences):
+def test_repetition_may_exceed_the_models_limit(build, sentences):
     model = build(dropout=False)
     model.max_seq_length = 8
     loss, seen = MomentumContrastLoss(model, repetition_rate=1.0, queue_size=0, head=None), []

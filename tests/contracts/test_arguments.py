@@ -71,7 +71,7 @@ UNREAD = [
 
 @pytest.mark.parametrize(("loss_class", "options"), UNREAD, ids=str)
 def test_an_argument_that_is_not_read_is_warned_of(build, loss_class, options):
-    with pytest.warns(UserWarning, match=f"^{next(iter(options))}=.* is not read while "):
+    with pytest.warns(UserWarning, match=f"^{next(iter(options))}=.* has no effect while "):
         loss_class(build(), **options)
 
 
@@ -80,4 +80,4 @@ def test_what_is_read_is_not_warned_of(build):
     SimCSELoss(model, mlm_weight=0.1, mask_rate=0.3)
     ConIsILoss(model, strategy="subword", replacement_rate=0.3)
     InfoCSELoss(model, split_layer=1)
-    assert all({*each.read_with} <= {*each(model).get_config_dict()} for each in BAD)
+    assert all({*each.only_used_with} <= {*each(model).get_config_dict()} for each in BAD)

@@ -157,7 +157,7 @@ def test_weights_in_half_precision(build, sentences, name):
     terms = build_loss(name, model)(columns(model, sentences, name))
     terms.backward()
     assert all(term.isfinite() for term in terms.values())
-    with pytest.raises(ValueError, match=r"model has float16 weights: .* model\.float\(\)"):
+    with pytest.raises(ValueError, match="model has float16 weights"):
         build_loss(name, build().half())
 
 
@@ -233,7 +233,7 @@ def test_matryoshka_around_simcse_without_a_head_and_around_nothing_else(build, 
     if name == "simcse":
         inner = SimCSELoss(model, head=None)
         assert isinstance(MatryoshkaLoss(model, inner, matryoshka_dims=[32, 16])(batch, None), torch.Tensor)
-        with pytest.raises(ValueError, match="hands no layers on"):
+        with pytest.raises(ValueError, match="does not expose its layers"):
             AdaptiveLayerLoss(model, inner)(columns(model, sentences, name), None)
         mini = SimCSELoss(model, head=None, mini_batch_size=2)
         with pytest.raises(ValueError, match=r"MatryoshkaLoss around SimCSELoss\(model, head=None\)"):
@@ -245,9 +245,9 @@ def test_matryoshka_around_simcse_without_a_head_and_around_nothing_else(build, 
 
 
 def test_weights_and_readings_that_learn_little_are_warned_of(build):
-    with pytest.warns(UserWarning, match="model is a decoder that is read at its first token"):
+    with pytest.warns(UserWarning, match="model is a causal model with first-token pooling"):
         SimCSELoss(build("qwen"))
-    with pytest.warns(UserWarning, match=r"train_pooling='cls'.*Take train_pooling='lasttoken' or 'mean'"):
+    with pytest.warns(UserWarning, match=r"train_pooling='cls'.*train_pooling='lasttoken' or 'mean'"):
         TwinsLoss(build("qwen", "lasttoken"), train_pooling="cls")
     for loss_class in (SimCSELoss, TwinsLoss, InfoCSELoss):
         with pytest.warns(UserWarning, match=f"{loss_class.__name__} takes the encoder's dropout"):

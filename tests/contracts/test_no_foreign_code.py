@@ -198,7 +198,7 @@ def test_no_loading_call_springs_a_trap(trap, build):
         # Of a model of another kind, transformers names the kind.
         assert str(trap) in str(info.value) or (name == "translator" and "BertConfig" in str(info.value)), name
     # A head of the checkpoint's own is looked for; without one, a new one is made, or it is said that there is none.
-    encoder.config._name_or_path = str(trap)
+    encoder.config.name_or_path = str(trap)
     if "evil" in (trap / "config.json").read_text():
         with pytest.raises(ValueError, match="no suitable masked-LM head"):
             MaskedLMHead.for_encoder(encoder)

@@ -1,4 +1,4 @@
-"""``python -m tests.gpu``: the tests of this folder on a GPU; one line, and no failure, where there is none."""
+"""``python -m tests.gpu`` runs the tests of this folder on a GPU. Without a GPU it prints a line and succeeds."""
 
 from __future__ import annotations
 

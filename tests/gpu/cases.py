@@ -1,4 +1,4 @@
-"""Where the tests of this folder run: on a GPU where there is one, a few of them on the CPU elsewhere."""
+"""Device and cases of these tests: all cases on a GPU, or a few of them on the CPU if there is no GPU."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ RUNS = (*CASES, GERMAN)
 
 
 def chosen(names: Iterable[str], *here: str) -> list[str]:
-    """All names on a GPU, and those of ``here`` on a CPU, where they only show that the tests themselves are right."""
+    """All names on a GPU. On a CPU only those of ``here``, which check the tests themselves."""
     known = list(names)
     assert set(here) <= set(known)
     return known if CUDA else list(here)
 
 
 def moved(batch: list[dict[str, Any]], device: torch.device) -> list[dict[str, Any]]:
-    """Copies of the columns on the device."""
+    """Copy the columns to the device."""
     return [batch_to_device(dict(column), device) for column in batch]
 
 
 def loss_on(
     device: torch.device, name: str, model: Any, german: str, sentences: list[str], **options: Any
 ) -> tuple[Any, list[dict[str, Any]], Tensor]:
-    """The loss of that name, its columns and labels. It is made on the CPU, so that its weights are the same there."""
+    """Loss, columns and labels of a case. The loss is built on the CPU, and has the same weights on all devices."""
     torch.manual_seed(3)
     labels = torch.zeros(len(sentences))
     if name == GERMAN:
@@ -50,7 +50,7 @@ def loss_on(
 
 
 class CPURandomNumbers(TorchDispatchMode):
-    """While open, a GPU's random numbers are drawn on the CPU: for the same seed, the same as there."""
+    """Context in which random numbers are drawn on the CPU, so that a seed gives the same numbers on a GPU."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -62,8 +62,8 @@ class CPURandomNumbers(TorchDispatchMode):
         def on_cpu(value: Any) -> Any:
             return value.to("cpu") if isinstance(value, Tensor) else value
 
-        given = {**tree_map(on_cpu, kwargs), **({"device": torch.device("cpu")} if "device" in kwargs else {})}
-        found = func(*tree_map(on_cpu, args), **given)
+        options = {**tree_map(on_cpu, kwargs), **({"device": torch.device("cpu")} if "device" in kwargs else {})}
+        found = func(*tree_map(on_cpu, args), **options)
         if func.overloadpacket.__name__.endswith("_"):  # it writes into its first argument
             return args[0].copy_(found)
         return tree_map(lambda value: value.to(device) if isinstance(value, Tensor) else value, found)

@@ -1,4 +1,4 @@
-"""The device of these tests, and what they need of the environment."""
+"""Fixtures for the device of these tests and its precision."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 
 from tests.gpu.cases import DEVICE
 
-# Read when cuBLAS is first used: without it, its results differ from run to run.
+# Without this variable, the results of cuBLAS differ between runs. cuBLAS reads it at its first use.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 @pytest.fixture
 def device():
-    """The GPU where there is one, else the CPU; float32 products at full precision."""
+    """The GPU, or the CPU if there is none. Products of float32 have full precision."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     yield DEVICE
@@ -23,8 +23,8 @@ def device():
 
 
 @pytest.fixture
-def deterministic():
-    """An operation without a deterministic form is an error."""
+def deterministic_algorithms():
+    """Operations without a deterministic algorithm raise an error."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)

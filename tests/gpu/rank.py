@@ -1,6 +1,6 @@
-"""One rank of ``test_processes``. Not a test by itself.
+"""A rank of ``test_processes``, which torchrun starts with ``rank.py BERT FOLDER``.
 
-rank.py BERT FOLDER, under torchrun: with NCCL on GPUs, with gloo on CPUs.
+The backend is NCCL on GPUs and gloo on CPUs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.cases import SENTENCES, method_of, switch_off_dropout
 from tests.gpu.cases import moved
 from tests.training.rank import GATHERING, TRAINED, arguments, assert_same_on_all_ranks, build, filled, fixed
 
-#: Without the one that reads German.
+#: All cases except the one with a German checkpoint.
 CASES = [case for case in GATHERING if case != "twins-german"]
 
 
 def gradients(case, bert, columns, device):
-    """Of the second of two batches in float64, so that a queue is in use."""
+    """Gradients of the second batch in float64. The first batch fills the queue."""
     options, count = GATHERING[case]
     torch.manual_seed(0)
     model = build(bert, dropout=False, pooling="mean").double().to(device)
@@ -41,16 +41,16 @@ def gradients(case, bert, columns, device):
 
 
 def shares_of(ranks):
-    """The first and the last row of each rank, three each but for the last one's two."""
+    """First row and end of each rank's share. Shares have three rows, and the last share has two."""
     ends = [3 * (rank + 1) for rank in range(ranks)]
     return [(end - 3, end if end < 3 * ranks else end - 1) for end in ends]
 
 
 def check_gradients(bert, device, cases, start):
-    """Every rank's share gives the gradient that one process has of all rows.
+    """Check that the ranks together have the gradient that a single process has.
 
     Args:
-        start: begins the process group; called when the single process's gradients are known.
+        start: starts the process group. It is called after the single process's gradients are computed.
     """
     shares = shares_of(int(os.environ.get("WORLD_SIZE", "1")))
     whole = SENTENCES[: shares[-1][1]]
@@ -64,12 +64,12 @@ def check_gradients(bert, device, cases, start):
         first, end = shares[dist.get_rank()]
         for case in cases:
             found = gradients(case, bert, [part[first:end] for part in columns], device)
-            for part, inside in (("encoder", True), ("own", False)):
+            for part, inside in (("encoder", True), ("loss", False)):
                 names = [name for name in expected[case] if name.startswith("model.") == inside]
                 if not names:
                     continue
                 mine = torch.cat([found[name].flatten() for name in names])
-                if inside:  # what DDP does; the loss's own are averaged already
+                if inside:  # DDP averages these gradients, and the loss has averaged the others
                     dist.all_reduce(mine)
                     mine /= dist.get_world_size()
                 theirs = torch.cat([expected[case][name].flatten() for name in names])
@@ -80,7 +80,7 @@ def check_gradients(bert, device, cases, start):
 
 
 def check_training(bert, device, folder):
-    """The Trainer with DDP in bfloat16: all ranks end with the same weights and state."""
+    """Check that all ranks end with the same weights and state after training with DDP in bfloat16."""
     for case in ("twins", "infocse"):
         method, (options, count) = method_of(case), TRAINED[case]
         torch.manual_seed(100 + dist.get_rank())
@@ -88,8 +88,8 @@ def check_training(bert, device, folder):
         loss = method.loss_class(model, **options)
         data = method.dataset(*[SENTENCES, SENTENCES[::-1]][:count])
         on_cpu = device.type == "cpu"
-        given = arguments(folder / case, use_cpu=on_cpu, dataloader_pin_memory=not on_cpu, max_steps=6, bf16=True)
-        ContrastiveTrainer(model, given, data, data, loss).train()
+        settings = arguments(folder / case, use_cpu=on_cpu, dataloader_pin_memory=not on_cpu, max_steps=6, bf16=True)
+        ContrastiveTrainer(model, settings, data, data, loss).train()
         assert {parameter.device.type for parameter in loss.parameters()} == {device.type}
         assert_same_on_all_ranks(loss, buffers=False)
         _say(f"{case}: no drift")

@@ -1,4 +1,4 @@
-"""Ranks under NCCL: one where there is one GPU, two where there are two."""
+"""Training on several ranks: with NCCL on GPUs, as many as there are, or with gloo on the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.processes import TORCHRUN, run_python
 
 
 @pytest.mark.parametrize("ranks", [1, 2] if CUDA else [pytest.param(2, marks=pytest.mark.long)])
-def test_ranks_give_the_gradient_of_one_and_do_not_drift(checkpoint, tmp_path, ranks):
+def test_ranks_have_the_gradient_of_one_process_and_do_not_drift(checkpoint, tmp_path, ranks):
     if CUDA and torch.cuda.device_count() < ranks:
         pytest.skip("there is one GPU")
     printed = run_python(*TORCHRUN, ranks, rank.__file__, checkpoint("bert"), tmp_path / "runs")

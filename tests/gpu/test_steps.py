@@ -1,6 +1,6 @@
-"""Steps of every loss: the CPU's numbers, kinds of attention, compiled encoders, mini-batches, and memory.
+"""Steps of each loss: values as on the CPU, kinds of attention, compiled encoders, mini-batches, and memory.
 
-Precisions are the Trainer's: test_training.py, and tests/losses/test_precision.py.
+The Trainer sets precisions: test_training.py and tests/losses/test_precision.py test them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from st_contrastive.encoder import passes
 from tests.cases import ONE_OF_EACH, switch_off_dropout
 from tests.gpu.cases import CUDA, RUNS, CPURandomNumbers, chosen, loss_on
 
-# A GPU has more to warn of.
+# Some warnings only occur on a GPU.
 pytestmark = [pytest.mark.filterwarnings("default")] if CUDA else []
 
 
@@ -32,7 +32,7 @@ def gradients_on(device, name, model, german, sentences):
     switch_off_dropout(loss)
     found = {}
     with CPURandomNumbers():
-        for step in range(2):  # so that a queue is in use
+        for step in range(2):  # the first step fills the queue
             loss.zero_grad()
             torch.manual_seed(step)
             terms = loss([dict(column) for column in columns], labels)
@@ -43,7 +43,7 @@ def gradients_on(device, name, model, german, sentences):
 
 
 @pytest.mark.parametrize("name", chosen(RUNS, "twins"))
-def test_terms_gradients_and_state_are_the_cpus(build, german, sentences, device, name):
+def test_terms_gradients_and_state_are_those_of_the_cpu(build, german, sentences, device, name):
     model = build("bert-mlm", dropout=False)
     expected = gradients_on(torch.device("cpu"), name, copy.deepcopy(model), german, sentences)
     found = gradients_on(device, name, model, german, sentences)
@@ -55,7 +55,7 @@ def test_terms_gradients_and_state_are_the_cpus(build, german, sentences, device
 
 @pytest.mark.parametrize("attention", ["eager", "flash_attention_2"])
 @pytest.mark.parametrize("name", chosen(RUNS, "twins"))
-def test_every_kind_of_attention(build, german, sentences, device, name, attention):
+def test_kinds_of_attention_agree(build, german, sentences, device, name, attention):
     flash = attention == "flash_attention_2"
     if flash and not is_flash_attn_2_available():
         pytest.skip("flash-attn is not installed")
@@ -76,8 +76,8 @@ def test_every_kind_of_attention(build, german, sentences, device, name, attenti
 
 @pytest.mark.parametrize("name", chosen(ONE_OF_EACH, "simcse"))
 @pytest.mark.parametrize("inner", [False, True] if CUDA else [True])
-def test_a_compiled_encoder_gives_the_same(build, german, sentences, device, name, inner):
-    """Compiled as the Trainer does it, around the model, and as a user may, in place."""
+def test_a_compiled_encoder_has_the_same_gradients(build, german, sentences, device, name, inner):
+    """Compiled by the Trainer, which wraps the model, or by the user in place (``inner``)."""
     torch._dynamo.reset()
     backend = "inductor" if CUDA else "eager"
     model, found = build("bert-mlm", dropout=False), []
@@ -102,17 +102,17 @@ def test_a_compiled_encoder_gives_the_same(build, german, sentences, device, nam
 
 
 @pytest.mark.parametrize("name", chosen(["simcse", "twins", "twins-momentum", "infocse", "diffcse"], "simcse"))
-def test_a_pass_is_made_again_with_the_same_dropout(build, german, sentences, device, name, monkeypatch):
-    """The gradient is that of the same mini-batches whose passes are held: the device's random state was put back."""
-    # A near tie of the generator's tokens would depend on rounding.
+def test_recomputed_passes_have_the_same_dropout(build, german, sentences, device, name, monkeypatch):
+    """The gradient equals that of mini-batches without recomputation, so the device's random state was restored."""
+    # The generator's choice between two tokens would depend on rounding.
     monkeypatch.setattr(ReplacedTokenDetector, "replace", lambda self, texts, masked: torch.where(
         masked.chosen, texts["input_ids"] - 1, texts["input_ids"]))  # fmt: skip
     model, found = build("bert-mlm"), []
-    for held in (False, True):
+    for is_recomputed in (True, False):
         loss, columns, labels = loss_on(device, name, copy.deepcopy(model), german, sentences, mini_batch_size=3)
         with monkeypatch.context() as patch:
-            if held:
-                patch.setattr(passes, "recomputed", lambda function, parts: function(*parts))
+            if not is_recomputed:
+                patch.setattr(passes, "run_checkpointed", lambda function, parts: function(*parts))
             torch.manual_seed(7)
             (1024 * loss(columns, labels).total).backward()
         found.append(gradients_of(loss))
@@ -124,7 +124,7 @@ def test_a_pass_is_made_again_with_the_same_dropout(build, german, sentences, de
         assert (again[key] - value).norm() <= 1e-3 * value.norm() + 1e-5 * whole, key
 
 
-def in_use(device):
+def allocated_bytes(device):
     """Bytes of all tensors on the device."""
     gc.collect()
     if device.type == "cuda":
@@ -149,15 +149,15 @@ def test_memory_does_not_grow(build, german, sentences, device, name):
         optimizer.zero_grad()
         del terms
         if step in (first, last):
-            used[step] = in_use(device)
+            used[step] = allocated_bytes(device)
     assert 0 < used[last] <= used[first]
 
 
-@pytest.mark.skipif(not CUDA, reason="a CPU has nothing to wait for; tests/losses/test_passes.py looks elsewhere")
+@pytest.mark.skipif(not CUDA, reason="only a GPU synchronises; tests/losses/test_passes.py counts calls on the CPU")
 @pytest.mark.parametrize("name", chosen(ONE_OF_EACH))
-def test_a_step_waits_for_the_chosen_places_alone(build, german, sentences, device, name, recwarn):
+def test_a_step_only_synchronises_to_read_lengths(build, german, sentences, device, name, recwarn):
     loss, columns, labels = loss_on(device, name, build("bert-mlm"), german, sentences)
-    loss([dict(column) for column in columns], labels).backward()  # the first step looks at the run
+    loss([dict(column) for column in columns], labels).backward()  # the first step has further synchronisations
     torch.cuda.set_sync_debug_mode("warn")
     try:
         recwarn.clear()

@@ -1,4 +1,4 @@
-"""Runs of the Trainer and fit: precisions, compiled, accumulating, and resumed bit for bit."""
+"""Runs of the Trainer: precisions, compilation, accumulation, and exact resumption."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from st_contrastive.training import ContrastiveTrainer
 from tests.cases import CASES, ONE_OF_EACH, arguments_of, build_loss, method_of
 from tests.gpu.cases import CUDA, chosen
 
-# A GPU has more to warn of.
+# Some warnings only occur on a GPU.
 pytestmark = [pytest.mark.filterwarnings("default")] if CUDA else []
-WAYS = {
+SETTINGS = {
     "fp32": {},
     "tf32": {"tf32": True},
     "bf16": {"bf16": True},
@@ -27,29 +27,29 @@ WAYS = {
 
 
 @pytest.fixture
-def train(build, sentences, device, tmp_path):
-    """``train(name, folder, resume, **options)``: the trainer after six steps of four sentences."""
+def training(build, sentences, device, tmp_path):
+    """``training(name, folder, resume, **options)``: the trainer after six steps with four sentences, and the state."""
 
     def run(name, folder, resume=None, **options):
         method = method_of(name)
         columns = [sentences * 4, sentences[::-1] * 4][: CASES[name][2]]
-        given = arguments_of(tmp_path / folder, **{"save_steps": 3, "use_cpu": device.type == "cpu", **options})
-        assert given.device.type == device.type
-        given._n_gpu = min(given.n_gpu, 1)  # with more, the Trainer would take DataParallel
+        settings = arguments_of(tmp_path / folder, **{"save_steps": 3, "use_cpu": device.type == "cpu", **options})
+        assert settings.device.type == device.type
+        settings._n_gpu = min(settings.n_gpu, 1)  # the Trainer would use DataParallel on several GPUs
         torch.manual_seed(0)
         model = build("bert-mlm")
         loss = build_loss(name, model.to(device))
-        trainer = ContrastiveTrainer(model, args=given, train_dataset=method.dataset(*columns), loss=loss)
+        trainer = ContrastiveTrainer(model, args=settings, train_dataset=method.dataset(*columns), loss=loss)
         trainer.train(resume_from_checkpoint=resume)
         return trainer, {key: value.detach().cpu().clone() for key, value in loss.state_dict().items()}
 
     return run
 
 
-@pytest.mark.parametrize("way", WAYS if CUDA else ["bf16-accumulating"])
+@pytest.mark.parametrize("settings", SETTINGS if CUDA else ["bf16-accumulating"])
 @pytest.mark.parametrize("name", chosen(ONE_OF_EACH, "simcse"))
-def test_the_trainer_trains(train, name, way):
-    trainer, state = train(name, "run", save_strategy="no", **WAYS[way])
+def test_the_trainer_trains(training, name, settings):
+    trainer, state = training(name, "run", save_strategy="no", **SETTINGS[settings])
     assert trainer.state.global_step == 6
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert len(logs) == 6
@@ -61,11 +61,11 @@ def test_the_trainer_trains(train, name, way):
     "precision", ["fp32", "bf16", "fp16"] if CUDA else [pytest.param("fp32", marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize("name", chosen(ONE_OF_EACH, "twins"))
-def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_not(train, tmp_path, deterministic, name, precision):
-    options = WAYS[precision]
-    _, whole = train(name, "whole", **options)
-    _, again = train(name, "again", save_strategy="no", **options)
-    _, resumed = train(name, "resumed", resume=str(tmp_path / "whole" / "checkpoint-3"), **options)
+def test_a_resumed_run_equals_an_uninterrupted_run(training, tmp_path, deterministic_algorithms, name, precision):
+    options = SETTINGS[precision]
+    _, whole = training(name, "whole", **options)
+    _, again = training(name, "again", save_strategy="no", **options)
+    _, resumed = training(name, "resumed", resume=str(tmp_path / "whole" / "checkpoint-3"), **options)
     assert len(whole) > 10
     for key, value in whole.items():
         assert torch.equal(again[key], value), f"{key}: two runs differ"

@@ -120,13 +120,13 @@ def test_what_does_not_go_together_is_refused(build, german, sentences):
     loss = TwinsLoss(model, fraternal=fraternal)
     pair = [model.preprocess(sentences), model.preprocess(foreign.GERMAN)]
     labels = batch(twins_dataset(sentences, foreign.GERMAN, fraternal=fraternal))
-    with pytest.raises(ValueError, match=r"would be read by the model's own tokenizer. Build the data with"):
+    with pytest.raises(ValueError, match="Build the data with twins_dataset"):
         loss(pair, labels)
     for none in (None, torch.zeros(10, dtype=torch.long)):  # what fit gives for examples without a label
         with pytest.raises(ValueError, match="labels are not translations"):
             loss(pair[:1], none)
     for count in (1, 2):
-        with pytest.raises(ValueError, match="carry translations for a fraternal embedding, and the loss has none"):
+        with pytest.raises(ValueError, match="fraternal=None"):
             TwinsLoss(model)(pair[:count], labels)
     other = TwinsLoss(build("electra"), fraternal=fraternal)  # made for embeddings of another width
     with pytest.raises(RuntimeError, match="size"):

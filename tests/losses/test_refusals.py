@@ -202,11 +202,11 @@ REFUSED = {
         r"copies of the encoder's float16 weights.*torch\.float32",
         SimCSELoss,  # which copies nothing
     ),
-    "frozen": (changed(frozen), LOSSES, r"No weight of model is trained.*requires_grad_\(True\)", None),
+    "frozen": (changed(frozen), LOSSES, r"no trainable weight.*requires_grad_\(True\)", None),
     "loaded adapters": (
         changed(with_loaded_adapters),
         LOSSES,
-        "No weight of model is trained.*PEFT loads saved adapters frozen",
+        "no trainable weight.*PEFT loads saved adapters frozen",
         with_trained_adapters,
     ),
     "adapters": (changed(adapted), [lambda model: InfoCSELoss(model, detach=False)], "detach=True", InfoCSELoss),
@@ -225,7 +225,7 @@ REFUSED = {
     "weighted layers": (
         changed(weighted_layers),
         READERS,
-        "WeightedLayerPooling changes them.*take it out",
+        "WeightedLayerPooling changes them.*Remove it",
         SimCSELoss,
     ),
     "prompt tuning": (changed(prompt_tuned, "bert-mlm"), [with_mlm], "mlm_weight.*prompt tuning", None),

@@ -144,7 +144,7 @@ def test_the_mode_in_which_an_encoder_was_loaded(build, sentences, tmp_path):
     assert model.training
     assert not model[0].model.training
     loss, batch = SimCSELoss(model), [model.preprocess(sentences)]
-    with pytest.warns(UserWarning, match=r"SimCSELoss .*encoder in evaluation mode.*model\.train"):
+    with pytest.warns(UserWarning, match=r"SimCSELoss .*encoder is in evaluation mode.*model\.train"):
         loss(batch)
     loss(batch)  # said once
     with torch.no_grad():

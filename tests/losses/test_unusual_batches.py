@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from unittest import mock
 
 import pytest
 import torch
 import transformers
+from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.base.losses.gradcache import RandContext
 from sentence_transformers.base.modules import Transformer
 from transformers import DataCollatorWithFlattening
 
-from st_contrastive import ConIsILoss, DiffCSELoss, InfoCSELoss, MomentumContrastLoss, SimCSELoss, TwinsLoss
+from st_contrastive import (
+    ConIsILoss,
+    DiffCSELoss,
+    InfoCSELoss,
+    MomentumContrastLoss,
+    SimCSELoss,
+    TwinsLoss,
+    text_dataset,
+)
 from st_contrastive.encoder.model_facts import ModelState
+from st_contrastive.encoder.token_batch import TokenBatch, unflattened
 from st_contrastive.losses import Step
-from tests.cases import SMALL, with_encoder
+from st_contrastive.training import ContrastiveTrainer
+from tests.cases import CASES, ONE_OF_EACH, SMALL, arguments_of, build_loss, columns, crossed, with_encoder
 
 
 class GlobalFirst(Transformer):
@@ -240,10 +252,49 @@ def test_a_copy_in_place_of_the_translation_is_warned_of_once(build, sentences, 
 # Flat batches, as sentence-transformers makes them for flash attention.
 
 
-def test_a_loss_is_given_padded_rows(build, sentences):
-    model = build()
+def flatten_batches(model):
+    """The model makes flat batches, as one does that was loaded with flash attention."""
     model[0].data_collator = DataCollatorWithFlattening(return_flash_attn_kwargs=True)
     model[0].can_flatten_inputs, model[0]._flatten_position_offset = True, 0
+    return model
+
+
+@pytest.mark.parametrize("family", ["bert-mlm", "roberta", "qwen"])
+@pytest.mark.parametrize("name", crossed(CASES, quick=ONE_OF_EACH.__contains__))
+def test_a_flat_batch_is_read_as_rows_and_the_model_stays_as_it_was(build, sentences, name, family):
+    if family == "qwen" and name.startswith(("infocse", "diffcse", "pretraining", "simcse-mlm")):
+        pytest.skip("a decoder has no mask token")
+    terms = []
+    for is_flat in (False, True):
+        model = build(family)
+        torch.manual_seed(0)
+        loss = build_loss(name, model)
+        before = dict(vars(flatten_batches(model)[0]))
+        model[0].can_flatten_inputs = is_flat
+        batches = columns(model, sentences, name)
+        assert (len(batches[0]["input_ids"]) == 1) == is_flat
+        torch.manual_seed(1)
+        terms.append({key: term.item() for key, term in loss(batches).items()})
+        model[0].can_flatten_inputs = True
+        assert before == vars(model[0])
+    assert terms[0] == pytest.approx(terms[1])
+
+
+@pytest.mark.parametrize("texts", [["rain falls"], ["a", "", "two dogs run along the river"]], ids=["one", "empty"])
+def test_a_flat_batch_of_odd_texts(build, texts):
+    model = flatten_batches(build())
+    batch = TokenBatch.of(unflattened(model.preprocess(texts), pad_token_id=model.tokenizer.pad_token_id))
+    model[0].can_flatten_inputs = False
+    expected = model.preprocess(texts)
+    assert torch.equal(batch.ids, expected["input_ids"])
+    assert torch.equal(batch.mask, expected["attention_mask"])
+
+
+@pytest.mark.parametrize("trainer_class", [ContrastiveTrainer, SentenceTransformerTrainer])
+def test_flat_batches_are_trained_on_and_stay_flat_for_encoding(build, sentences, tmp_path, trainer_class):
+    model = flatten_batches(build())
+    arguments = arguments_of(tmp_path, max_steps=2, save_strategy="no")
+    trainer = trainer_class(model, arguments, text_dataset(sentences), loss=SimCSELoss(model))
+    trainer.train()
+    assert math.isfinite(trainer.state.log_history[0]["loss"])
     assert len(model.preprocess(sentences)["input_ids"]) == 1
-    loss = SimCSELoss(model)
-    assert torch.isfinite(loss([model.preprocess(sentences)]).total)

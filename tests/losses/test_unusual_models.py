@@ -53,7 +53,7 @@ def test_a_length_beyond_the_positions_is_refused(build, name):
         loss = loss_class(model)
         assert torch.isfinite(loss([model.preprocess(["rain falls " * LIMIT, "the lake is cold"])]).total)
         model.max_seq_length = LIMIT + 1
-        with pytest.raises(ValueError, match=rf"max_seq_length is {LIMIT + 1}, .*: set it .* to {LIMIT}, or less"):
+        with pytest.raises(ValueError, match=rf"max_seq_length is {LIMIT + 1}.*{LIMIT}, or less"):
             loss_class(model)
 
 
@@ -62,7 +62,7 @@ def test_the_generator_may_have_fewer_positions(build):
     short = copy.deepcopy(get_encoder(model).config)
     short.max_position_embeddings = LIMIT // 2
     for loss_class, arguments in ((DiffCSELoss, {}), (InfoCSELoss, {"rtd_weight": 0.005})):
-        with pytest.raises(ValueError, match=r"BertModel can read: set it .* to 32, or less"):
+        with pytest.raises(ValueError, match=r"BertModel can read.*32, or less"):
             loss_class(model, generator=BertForMaskedLM(short), **arguments)
 
 
@@ -96,14 +96,14 @@ def test_an_encoder_without_an_embedding_matrix_trains_as_it_does_elsewhere(buil
 
 
 @pytest.mark.parametrize(("family", "refused"), [
-    ("funnel", "no list of 4|no suitable masked-LM head"), ("xlnet", "no suitable masked-LM head"),
+    ("funnel", "does not expose its layers|no suitable masked-LM head"), ("xlnet", "no suitable masked-LM head"),
 ])  # fmt: skip
 def test_families_that_some_losses_can_not_take(build, sentences, family, refused):
     model = build(family, "mean")
     for loss_class in (InfoCSELoss, AuxiliaryMLMPretrainingLoss, DiffCSELoss):
         with pytest.raises(ValueError, match=refused) as caught:
             loss_class(model)
-        assert "Take an encoder" in str(caught.value)
+        assert "Use an encoder" in str(caught.value)
     for loss_class in (SimCSELoss, ConIsILoss, TwinsLoss, MomentumContrastLoss):
         terms = loss_class(model)([model.preprocess(sentences)])
         terms.backward()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from torch import nn
 
 import st_contrastive as stc
 from st_contrastive.training import LossStateError, load_loss_state, save_loss_state
+from st_contrastive.training.loss_state import load_record
 from tests.cases import TRAINED_CASES
 from tests.losses_of_ones_own import Passing
 
@@ -152,3 +155,36 @@ def test_missing_damaged_and_foreign_files(made, tmp_path):
     save_file(owned(loss), tmp_path / FILE)
     with pytest.raises(LossStateError, match="not a loss state of st_contrastive"):
         load_loss_state(loss, tmp_path)
+
+
+def test_a_record_is_read_without_the_tensors(made, tmp_path):
+    """A file whose tensor has a type that PyTorch lacks."""
+    loss, _ = made("twins")
+    save_loss_state(loss, tmp_path, record={"rows": 3})
+    content = (tmp_path / FILE).read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    header = {
+        "__metadata__": header["__metadata__"],
+        "queue": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [0, 3]},
+    }
+    encoded = json.dumps(header).encode()
+    (tmp_path / FILE).write_bytes(len(encoded).to_bytes(8, "little") + encoded + b"000")
+    assert load_record(tmp_path) == {"rows": 3}
+    with pytest.raises(OSError, match="can't be read"):
+        load_loss_state(loss, tmp_path)
+
+
+def test_another_fraternal_embedding_is_refused(build, german, tmp_path):
+    """No checkpoint holds its matrix; another one with the same tokenizer would be trained on without a word."""
+
+    def with_matrix(change):
+        model = build()
+        fraternal = stc.FraternalEmbedding.from_pretrained(german, model)
+        with torch.no_grad():
+            fraternal.weight[-1] += change
+        return stc.TwinsLoss(model, fraternal=fraternal)
+
+    save_loss_state(with_matrix(0), tmp_path)
+    load_loss_state(with_matrix(0), tmp_path)
+    with pytest.raises(LossStateError, match=r"fingerprint of fraternal\.weight is"):
+        load_loss_state(with_matrix(0.1), tmp_path)

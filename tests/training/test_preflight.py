@@ -40,7 +40,7 @@ def of(arguments, sentences):
     ("change", "message"),
     [
         (lambda model: setattr(model, "max_seq_length", 10_000), r"model\.max_seq_length is 10000"),
-        (lambda model: model.requires_grad_(False), "No weight of model is trained"),
+        (lambda model: model.requires_grad_(False), "no trainable weight"),
     ],
 )
 def test_a_model_that_was_changed_after_the_loss_was_built(build, of, change, message):

@@ -10,15 +10,17 @@ import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.evaluation import SequentialEvaluator
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
+from transformers import BertConfig, BertModel, BertTokenizer, TrainerCallback
 
 import st_contrastive as stc
 from st_contrastive import SimCSELoss
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
-from st_contrastive.training.same_run import describe_data
-from tests.cases import TRAINED_CASES, ByStep, assert_equal, crossed, state_of
+from st_contrastive.training.fingerprints import data_fingerprints
+from tests.cases import SMALL, TRAINED_CASES, WORDS, ByStep, assert_equal, crossed, state_of, switch_off_dropout
 
 
 @pytest.fixture
@@ -91,22 +93,22 @@ def test_a_checkpoint_is_not_whole_while_another_run_replaces_it(trainer, monkey
     trainer("twins", max_steps=2).train()
     second = trainer("twins", max_steps=2)
 
-    def killed(folder):
+    def killed(*args, **kwargs):
         raise RuntimeError("killed")
 
-    monkeypatch.setattr(second, "_save_optimizer_and_scheduler", killed)
+    monkeypatch.setattr(torch, "save", killed)  # the optimizer's state
     with pytest.raises(RuntimeError, match="killed"):
         second.train()
-    with pytest.raises(FileNotFoundError, match=r"no whole checkpoint .*, of 1"):
+    with pytest.raises(FileNotFoundError, match=r"none of the 1 checkpoints .* is complete"):
         trainer("twins").train(resume_from_checkpoint=True)
 
 
 def test_where_there_is_nothing_to_resume_from(trainer, made, arguments, tmp_path):
-    with pytest.raises(FileNotFoundError, match="no whole checkpoint"):
+    with pytest.raises(FileNotFoundError, match=r"none of the 0 checkpoints .* is complete"):
         trainer(output_dir=str(tmp_path / "new")).train(resume_from_checkpoint=True)
     loss, data = made()
     SentenceTransformerTrainer(loss.model, arguments(max_steps=2), data, loss=loss).train()
-    with pytest.raises(FileNotFoundError, match=r"no whole checkpoint .*, of 1"):
+    with pytest.raises(FileNotFoundError, match=r"none of the 1 checkpoints .* is complete"):
         trainer().train(resume_from_checkpoint=True)
     with pytest.raises(FileNotFoundError, match="checkpoint-17"):
         trainer().train(resume_from_checkpoint="checkpoint-17")
@@ -130,7 +132,7 @@ def test_changed_arguments_are_refused(finished, trainer):
     }  # fmt: skip
     run = trainer("simcse", output_dir=finished, **{name: now for name, (_, now) in changes.items()})
     before = state_of(run.loss)
-    with pytest.raises(ValueError, match="checkpoint-6 continues") as caught:
+    with pytest.raises(ValueError, match="checkpoint-6: these settings must match") as caught:
         run.train(resume_from_checkpoint=True)
     for name, (was, now) in changes.items():
         assert f"{name} is {now!r}, and was {was!r}" in str(caught.value)
@@ -164,15 +166,120 @@ def test_other_data_and_another_model_are_refused(finished, made, arguments, bui
         resume(shorter)
     with pytest.raises(ValueError, match=r"model has the modules .*'mean'.*, and had .*'cls'"):
         resume(build(pooling="mean"))
-    with pytest.raises(ValueError, match="model has other weights than the run began with"):
+    with pytest.raises(ValueError, match="model has other weights than at the start of the run"):
         resume(build("roberta"))
     resume(SentenceTransformer(f"{finished}/checkpoint-4", device="cpu"))  # the checkpoint's own
+
+
+@pytest.fixture
+def large_model(tmp_path):
+    """``large_model(seed)``: an encoder with a vocabulary of 30,000, most of which no text has."""
+    ordinary = [f"[unused{number}]" for number in range(25_000)]
+    pieces = dict.fromkeys([*"[PAD] [UNK] [CLS] [SEP] [MASK]".split(), *ordinary, *WORDS])
+    pieces |= dict.fromkeys(f"w{number}" for number in range(30_000 - len(pieces)))
+    tokenizer = BertTokenizer(vocab={token: number for number, token in enumerate(pieces)}, model_max_length=64)
+
+    def build(seed=0):
+        torch.manual_seed(seed)
+        if not (tmp_path / f"encoder{seed}").exists():
+            BertModel(BertConfig(vocab_size=30_000, **SMALL)).save_pretrained(tmp_path / f"encoder{seed}")
+            tokenizer.save_pretrained(tmp_path / f"encoder{seed}")
+        return SentenceTransformer(str(tmp_path / f"encoder{seed}"), device="cpu")
+
+    return build
+
+
+def change_one_weight(model):
+    with torch.no_grad():
+        model[0].model.encoder.layer[3].output.dense.weight[5, 7] += 1e-6
+
+
+@pytest.mark.parametrize("change", ["fine-tuned", "one weight", "a bias"])
+def test_another_fine_tune_of_the_encoder_is_refused(large_model, arguments, sentences, tmp_path, change):
+    """Training changes neither [PAD] nor the tokens that no text has, which come first in a vocabulary."""
+
+    def run(model, **options):
+        return ContrastiveTrainer(model, arguments(**options), stc.text_dataset(sentences), loss=SimCSELoss(model))
+
+    run(large_model()).train()
+    other = large_model()
+    if change == "fine-tuned":
+        run(other, output_dir=tmp_path / "other", save_strategy="no", max_steps=2).train()
+    elif change == "one weight":
+        change_one_weight(other)
+    else:
+        with torch.no_grad():
+            other[0].model.encoder.layer[0].attention.self.query.bias[0] = 1.0
+    with pytest.raises(ValueError, match="model has other weights than at the start of the run"):
+        run(other).train(resume_from_checkpoint=True)
+    run(large_model()).train(resume_from_checkpoint=True)
+
+
+def test_a_pooler_that_the_checkpoint_lacks_is_no_change(arguments, sentences, checkpoint):
+    """transformers draws a new one in each process."""
+
+    def run():
+        modules = [Transformer(str(checkpoint("bert-mlm"))), Pooling(32, "cls")]
+        model = SentenceTransformer(modules=modules, device="cpu")
+        torch.nn.init.normal_(model[0].model.pooler.dense.weight)
+        return ContrastiveTrainer(model, arguments(), stc.text_dataset(sentences), loss=SimCSELoss(model))
+
+    run().train()
+    run().train(resume_from_checkpoint=True)
+
+
+def test_adapters_that_are_drawn_anew_are_no_change(arguments, sentences, build):
+    peft = pytest.importorskip("peft")
+
+    def run(seed):
+        model = build()
+        torch.manual_seed(seed)
+        model.add_adapter(peft.LoraConfig(task_type="FEATURE_EXTRACTION", r=2, target_modules=["query"]))
+        return ContrastiveTrainer(model, arguments(), stc.text_dataset(sentences), loss=SimCSELoss(model))
+
+    run(1).train()
+    run(2).train(resume_from_checkpoint=True)
+
+
+def test_precision_tokenizer_and_dropout_are_part_of_the_run(finished, made, arguments, monkeypatch):
+    def resume(change):
+        loss, data = made("simcse")
+        change(loss.model)
+        run = ContrastiveTrainer(loss.model, arguments(output_dir=finished), data, loss=loss)
+        run.train(resume_from_checkpoint=f"{finished}/checkpoint-4")
+
+    def keep_capitals(model):
+        model.tokenizer.backend_tokenizer.normalizer.lowercase = False
+
+    changes = {
+        "dropout is '0 in 13 layers', and was '0.1 in 13 layers'": switch_off_dropout,
+        "tokenizer is '.*WORLD.*', and was '.*world": keep_capitals,
+    }
+    for message, change in changes.items():
+        with pytest.raises(ValueError, match=message):
+            resume(change)
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    with pytest.raises(ValueError, match="mixed_precision is 'bf16', and was 'no'"):
+        resume(lambda model: None)
+
+
+def test_another_transform_of_the_data_is_told():
+    def as_it_is(rows):
+        return rows
+
+    def in_capitals(rows):
+        return {"sentence": [text.upper() for text in rows["sentence"]]}
+
+    data = Dataset.from_dict({"sentence": ["a cat", "a dog"]})
+    described = [data_fingerprints(data.with_transform(each)) for each in (as_it_is, as_it_is, in_capitals)]
+    assert described[0] == described[1] != described[2]
+    assert "in_capitals" in described[2]["train_dataset"]
 
 
 @pytest.mark.parametrize("row", [0, 20, 39])
 def test_a_row_that_changed_is_told(row):
     def described(texts):
-        return describe_data(Dataset.from_dict({"sentence": texts}))
+        return data_fingerprints(Dataset.from_dict({"sentence": texts}))
 
     texts = [f"a cat {number}" for number in range(40)]
     assert described(texts) == described(texts)
@@ -209,7 +316,7 @@ def test_a_stream_that_has_begun_again_is_warned_of(made, arguments):
         return ContrastiveTrainer(loss.model, arguments(**options), data.to_iterable_dataset(), loss=loss)
 
     run(max_steps=4).train()  # of three steps an epoch
-    with pytest.warns(UserWarning, match="checkpoint-4 is of a later epoch"):
+    with pytest.warns(UserWarning, match="checkpoint-4 is not from the first epoch"):
         run().train(resume_from_checkpoint=True)
     shutil.rmtree(Path(run().args.output_dir))
     run(max_steps=2).train()

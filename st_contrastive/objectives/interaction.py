@@ -1,4 +1,4 @@
-"""ConIsI's own term: the interaction between two sentences of one pair."""
+"""ConIsI's interactive term: the interaction between the two sentences of a pair."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ def interaction(
     .. math::
         \ell_i = -\log \frac{e^{r^Y_i}}{e^{r^Y_i} + e^{r^Z_i}} = \mathrm{softplus}(r^Z_i - r^Y_i)
 
-    The paper declares r as a vector, while its formula needs a number: the formula is taken coordinate by coordinate
-    and averaged over the coordinates, which for r of width 1 is the scalar reading.
+    r is the output of the interaction classifier f (eq. 7). The paper declares r as a vector in R^d, but eq. 8 needs a
+    number. Here the equation is applied to each coordinate and averaged over the coordinates. With an r of width 1 this
+    is eq. 8 as it is.
 
     Args:
         positive_scores: r^Y, (N, c), of the sentence paired with itself.
         negative_scores: r^Z, (N, c), of the sentence paired with the constructed sentence.
-        valid: (N,) bool; rows that are False do not count, because their constructed sentence is the sentence itself.
-            None counts all rows.
-        reduction: the mean over the rows that count, or their sum.
+        valid: (N,) bool. Rows with False are ignored, because their constructed sentence is the sentence itself. None
+            counts all rows.
+        reduction: the mean or the sum over the rows that are not ignored.
 
     Returns:
         0-d tensor, at least float32; 0 if no row is valid.
