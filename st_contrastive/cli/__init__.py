@@ -20,7 +20,7 @@ from st_contrastive.cli._user_errors import UserError, as_options, did_you_mean
 _COMMANDS = (train, describe, evaluate, search, recipes, translate)
 #: An option as it is typed, up to a "=". A text that only begins with dashes is a query.
 _OPTION = re.compile(r"^--([a-zA-Z][\w-]*)(?==|$)")
-#: Exit code of a program whose output is no longer read, as the shell gives it: 128 + SIGPIPE.
+#: Exit code for output that is no longer read: 128 + SIGPIPE, as in shells.
 _CLOSED_PIPE = 141
 
 

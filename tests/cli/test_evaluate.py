@@ -66,14 +66,14 @@ def test_suites_together_give_the_scores_of_each_one(data, model, tmp_path, caps
         "--corpus": [str(data / "corpus.txt"), "--language", "de"],
     }
     path = tmp_path / "scores.json"
-    words = [word for suite, own in suites.items() for word in (suite, *own)]
+    words = [word for suite, arguments in suites.items() for word in (suite, *arguments)]
     assert main(["evaluate", *words, model, "--json", str(path)]) == 0  # MODEL may come last
     output = capsys.readouterr().out
     assert "sts12 test has 45 pairs" in output
     (whole,) = scores(path)
     together = 0
-    for suite, own in suites.items():
-        assert main(["evaluate", model, suite, *own, "--json", str(path)]) == 0
+    for suite, arguments in suites.items():
+        assert main(["evaluate", model, suite, *arguments, "--json", str(path)]) == 0
         (one,) = scores(path)
         assert one.items() <= whole.items()
         together += len(one)
@@ -85,7 +85,7 @@ def test_two_models_are_compared_on_the_same_questions(data, model, build, tmp_p
     path = tmp_path / "scores.json"
     words = ["--corpus", str(data / "corpus.txt"), "--json", str(path)]
     assert main(["evaluate", model, str(tmp_path / "other"), *words]) == 0
-    assert all({metric for *_, metric in own} == {"ndcg@10", "ndcg@10 with bm25"} for own in scores(path))
+    assert all({metric for *_, metric in found} == {"ndcg@10", "ndcg@10 with bm25"} for found in scores(path))
     documents = (data / "corpus.txt").read_text().splitlines()
     evaluator = evaluation.CorpusEvaluator(documents)
     first, other = (evaluator.judge(load_model(folder)) for folder in (model, str(tmp_path / "other")))
@@ -115,7 +115,7 @@ def test_pictures_of_models_and_of_runs(data, model, build, tmp_path, capsys):
 
 
 def test_untitled_documents_of_a_corpus_are_searched(data, model, tmp_path, capsys):
-    """And a title that all have is no question."""
+    """A title that all documents share is not a question."""
     texts = (data / "corpus.txt").read_text().splitlines()
     rows = [{"title": "" if n % 2 else "One title. Of all.", "body": text} for n, text in enumerate(texts)]
     table, path = tmp_path / "table.jsonl", tmp_path / "scores.json"

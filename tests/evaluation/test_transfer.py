@@ -38,11 +38,11 @@ def best_strength(x, y, folds, seed, grid=REGULARISATION):
     """The C whose mean accuracy on the validation folds is the largest as SentEval rounds it, the first of equals."""
     scores = []
     for strength in grid:
-        own = []
+        accuracies = []
         for train, dev in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y):
             fitted = LogisticRegression(C=strength, max_iter=1000).fit(x[train], y[train])
-            own.append(fitted.score(x[dev], y[dev]))
-        scores.append(round(100 * np.mean(own), 2))
+            accuracies.append(fitted.score(x[dev], y[dev]))
+        scores.append(round(100 * np.mean(accuracies), 2))
     return grid[int(np.argmax(scores))]
 
 
@@ -74,11 +74,11 @@ def test_dev_chooses_c_and_is_not_trained_on(tmp_path):
     parts = {name: texts(60, seed) for seed, name in enumerate(("train", "dev", "test"), start=3)}
     for name, rows in parts.items():
         write(tmp_path / "sst2" / f"{name}.jsonl", rows)
-    own = {name: data(rows) for name, rows in parts.items()}
-    tried = [LogisticRegression(C=strength, max_iter=1000).fit(*own["train"]) for strength in REGULARISATION]
-    best = tried[int(np.argmax([one.score(*own["dev"]) for one in tried]))]
+    splits = {name: data(rows) for name, rows in parts.items()}
+    tried = [LogisticRegression(C=strength, max_iter=1000).fit(*splits["train"]) for strength in REGULARISATION]
+    best = tried[int(np.argmax([one.score(*splits["dev"]) for one in tried]))]
     value = evaluate_transfer(Letters(), tmp_path, jobs=1).value("sst2", "test")
-    assert value == pytest.approx(best.score(*own["test"]))
+    assert value == pytest.approx(best.score(*splits["test"]))
 
 
 def test_sentevals_choice():
