@@ -17,8 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import evaluation
 from st_contrastive.cli import main, parse
-from st_contrastive.cli._models import load_model
-from st_contrastive.cli._user_errors import UserError
+from st_contrastive.cli.models import load_model
 from tests.evaluation.encoders import write
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -232,7 +231,7 @@ def test_the_remedy_for_a_pickle_works_and_adds_no_pooling(checkpoint, tmp_path)
     folder = shutil.copytree(checkpoint("bert"), tmp_path / "pickled")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"AutoModel\..*AutoTokenizer\.") as error:
+    with pytest.raises(ValueError, match=r"AutoModel\..*AutoTokenizer\.") as error:
         load_model(str(folder))
     code = str(error.value).partition("transformers: ")[2].rstrip(".").replace("FOLDER", repr(str(tmp_path / "new")))
     exec(code, {"AutoModel": AutoModel, "AutoTokenizer": AutoTokenizer})
@@ -249,13 +248,13 @@ def test_the_remedy_for_a_pickle_works_and_adds_no_pooling(checkpoint, tmp_path)
 )  # fmt: skip
 def test_files_that_are_not_a_model(model, tmp_path, file, content, message):
     (tmp_path / "model" / file).write_bytes(content)
-    with pytest.raises(UserError, match=f"{file}.*{message}"):
+    with pytest.raises(ValueError, match=f"{file}.*{message}"):
         load_model(model)
     (tmp_path / "model.html").write_bytes(b"<html>")
     for name in (str(tmp_path / "model.html"), "./none"):
-        with pytest.raises(UserError, match="is no folder"):
+        with pytest.raises(ValueError, match="is no folder"):
             load_model(name)
-    with pytest.raises(UserError, match="no/such-model"):
+    with pytest.raises(ValueError, match="no/such-model"):
         load_model("no/such-model")
 
 

@@ -210,7 +210,7 @@ class TestCache:
         for age in (1, 2, 3):
             np.save(cache / f"{age}.npy", np.zeros(1000, dtype=np.float32))
             os.utime(cache / f"{age}.npy", (10**9 - age, 10**9 - age))
-        monkeypatch.setattr("st_contrastive.cli._vector_cache.LIMIT", 8_000)
+        monkeypatch.setattr("st_contrastive.cli.vector_cache.LIMIT", 8_000)
         search(table, model, "a cat", "--column", "body")
         assert {file.stem for file in cache.iterdir()} & {"1", "2", "3"} == {"1"}
 

@@ -10,8 +10,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from st_contrastive.evaluation import evaluate_transfer, read_transfer, transfer
-from st_contrastive.evaluation.transfer import REGULARISATION, REGULARISATION_OF_TRAIN, features
+from st_contrastive.evaluation import evaluate_transfer, read_transfer
+from st_contrastive.evaluation.transfer import REGULARISATION, REGULARISATION_OF_TRAIN, features, first_of_best
 from tests.evaluation.encoders import Constant, Letters, write
 
 # Too few rows for the solver's last digits now and then.
@@ -85,8 +85,8 @@ def test_sentevals_choice():
     assert REGULARISATION == (0.25, 0.5, 1, 2, 4, 8)
     assert REGULARISATION_OF_TRAIN == (0.5, 1, 2, 4, 8, 16, 32)
     # Means that differ by less than SentEval's rounding are equal, and the first of equals is taken.
-    assert transfer._best({"mean_test_score": [0.70001, 0.70004, 0.6]}) == 0
-    assert transfer._best({"mean_test_score": [0.7000, 0.7002, 0.6]}) == 1
+    assert first_of_best({"mean_test_score": [0.70001, 0.70004, 0.6]}) == 0
+    assert first_of_best({"mean_test_score": [0.7000, 0.7002, 0.6]}) == 1
 
 
 def test_pairs_by_hand(tmp_path):
