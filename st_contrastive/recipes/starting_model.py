@@ -60,8 +60,8 @@ def load_model(
                 pooling = "mean"
         elif index is not None:
             warn(
-                f"{name} was saved without a pooling, so {model[index].pooling_mode} pooling is used. If it was trained "
-                "with another one, set it: --pooling cls for the checkpoints of SimCSE, DiffCSE and InfoCSE."
+                f"{name} was saved without a pooling, so {model[index].pooling_mode} pooling is used. If it was "
+                "trained with another one, set it: --pooling cls for the checkpoints of SimCSE, DiffCSE and InfoCSE."
             )
     if pooling is not None:
         if index is None:
@@ -101,5 +101,6 @@ def _reason(folder: str, error: Exception) -> str:
         saving = "; ".join(f"{part}.from_pretrained({folder!r}).save_pretrained(FOLDER)" for part in parts)
         return f"{first_line(error)} Its weights must be safetensors. To convert them with transformers: {saving}."
     if "trust_remote_code" in text:
-        return f"{first_line(error)} A checkpoint's code is never run here. Load the model in Python, and pass it to a loss."
+        remedy = "The code of a checkpoint is never run here. Load the model in Python, and pass it to a loss."
+        return f"{first_line(error)} {remedy}"
     return first_line(error)
