@@ -11,7 +11,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def device_name() -> str:
-    """Of the GPU that is taken where there is one, or "cpu"."""
+    """The name of the GPU that is used, or "cpu"."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 

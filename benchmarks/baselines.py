@@ -1,4 +1,4 @@
-"""What a user of sentence-transformers would otherwise take: MultipleNegativesRankingLoss on (s, s), and TSDAE."""
+"""The alternatives in sentence-transformers: MultipleNegativesRankingLoss on (s, s), and TSDAE."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from st_contrastive.inputs import load_sentences
 
 
 def _noisy(sentence: str, draws: random.Random) -> str:
-    """The sentence without about 60 % of its words, TSDAE's best ratio; one word at least stays."""
+    """The sentence without about 60 % of its words, TSDAE's best ratio; at least one word is kept."""
     words = sentence.split()
     return " ".join(word for word in words if draws.random() > 0.6) or draws.choice(words)
 

@@ -62,7 +62,7 @@ KNOWN: dict[str, tuple[int, str]] = {
 
 
 def checksum(rows: Iterable[dict[str, Any]]) -> str:
-    """Eight digits over the rows' letters, digits and labels, in whatever order, case, spacing and punctuation."""
+    """A hash of eight digits of the rows' letters, digits and labels, without order, case, spacing and punctuation."""
 
     def letters(text: str) -> str:
         return "".join(filter(str.isalnum, text.lower()))

@@ -1,8 +1,8 @@
-"""A masked language model to start from where BERT is out of reach; its head is saved with it.
+"""Train a small masked language model to start from, if BERT takes too long; its head is saved with it.
 
     python -m benchmarks.language_model wiki.txt lm --model sentence-transformers/all-MiniLM-L6-v2
 
-goes on training an encoder's body, with a new head. Each sentence is one input, as the losses read it.
+trains an encoder's body further, with a new head. Each sentence is one input, as for the losses.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from st_contrastive.inputs import load_sentences
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="+", help="sentences, as load_sentences takes them")
+    parser.add_argument("data", nargs="+", help="sentences, in any form that load_sentences reads")
     parser.add_argument("output", help="folder of the language model")
     parser.add_argument("--model", required=True, help="encoder to start from: a folder or a name on the hub")
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
-    parser.add_argument("--max-length", type=int, default=64, help="in tokens; what follows is cut off")
+    parser.add_argument("--max-length", type=int, default=64, help="tokens per text; longer texts are truncated")
     parser.add_argument("--workers", type=int, default=0, help="processes that mask the tokens")
     args = parser.parse_args()
     set_seed(0)

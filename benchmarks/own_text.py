@@ -1,13 +1,14 @@
-"""What training on a corpus's own text brings to its search; one JSON line a run. Started again, it goes on.
+"""Measure what training on a corpus's text brings to its search: one JSON line for each run. It continues if stopped.
 
     python -m benchmarks.own_text data/retrieval/scifact --model sentence-transformers/all-MiniLM-L6-v2
 
-The folder holds a set of BEIR's: corpus, queries_test and qrels_test, each .jsonl.gz. Judged is nDCG@10 of the test
-queries over all documents, title and text, by the encoder alone and mixed with BM25 ("with bm25"); "interval" is half
-the paired 95 % interval of its change from the start. corpus is ``CorpusEvaluator``'s score on documents that are held
-out, decision what it says of the trained weights, and "mixed decision" what it says of half a mixture.
+The folder holds a set of BEIR's: corpus, queries_test and qrels_test, each .jsonl.gz. "trained" is the nDCG@10 of the
+test queries over all documents, title and text, with the encoder only, and "trained with bm25" with BM25 mixed in;
+"interval" is half the paired 95 % interval of the change from the start. "corpus trained" is the score of
+``CorpusEvaluator`` on held-out documents, "decision" its decision on the trained weights, "mixed decision" that on half
+a mixture.
 
-A row is the recipe own-text with other settings (ROWS) or changed before it trains (CHANGES): candidates for a better
+A row is the recipe own-text with other settings (ROWS), or changed before training (CHANGES): candidates for a better
 recipe, and runs that should harm.
 """
 
@@ -59,13 +60,13 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def under_a_guide(trainer: Any) -> None:
-    """Texts that the start finds closer than the pair are no negatives."""
+    """Ignore negatives that the start finds closer than the pair."""
     start = copy.deepcopy(trainer.model)
     trainer.loss = GISTEmbedLoss(trainer.model, start, temperature=0.05)
 
 
 def add_hard_negatives(trainer: Any) -> None:
-    """Of the 20 other bodies that BM25 ranks first for a title, the one that is nearest under the start."""
+    """Add a negative to each title: of the 20 other bodies that BM25 ranks first, the nearest one under the start."""
     pairs = trainer.train_dataset
     titles, bodies = pairs["sentence"][:], np.array(pairs["other"][:])
     words = BM25([*bodies]).scores(titles)
@@ -78,7 +79,7 @@ def add_hard_negatives(trainer: Any) -> None:
 
 
 def add_sentences(trainer: Any) -> None:
-    """Beside each pair, a sentence of the body against the title and the other sentences."""
+    """Add a pair to each: a sentence of the body, and the title with the other sentences."""
     draw, made = random.Random(0), []
     for row in trainer.train_dataset:
         sentences = split_sentences(row["other"], "en")
@@ -90,14 +91,14 @@ def add_sentences(trainer: Any) -> None:
 
 
 def take_neighbours(trainer: Any) -> None:
-    """Each sentence of a body, and the next one."""
+    """Train on each sentence of a body and the next one."""
     cut = [split_sentences(body, "en") for body in trainer.train_dataset["other"]]
     pairs = [{"sentence": one, "other": other} for row in cut for one, other in pairwise(row)]
     trainer.train_dataset = Dataset.from_list(pairs)
 
 
 def shuffle_half(trainer: Any) -> None:
-    """Every second title is another document's."""
+    """Give every second title to another document."""
     titles = trainer.train_dataset["sentence"][:]
     others = titles[::2]
     random.Random(0).shuffle(others)
@@ -106,7 +107,7 @@ def shuffle_half(trainer: Any) -> None:
 
 
 def train_upper_half(trainer: Any) -> None:
-    """The embeddings and the lower half of the layers stay as they are."""
+    """Freeze the embeddings and the lower half of the layers."""
     layers = max((part for part in trainer.model.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
     for part in (trainer.model[0].model.embeddings, *layers[: len(layers) // 2]):
         part.requires_grad_(False)
@@ -127,7 +128,7 @@ def read(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 class Search:
-    """nDCG@10 of a folder's judged queries, relevant or not, over its documents: all, or ``count`` of them."""
+    """nDCG@10 of a folder's judged queries (relevant or not) over all of its documents, or ``count`` of them."""
 
     def __init__(self, folder: Path, count: int | None) -> None:
         rows = read(folder, "corpus")
@@ -148,7 +149,7 @@ class Search:
         self.words = BM25(self.documents).scores(self.queries)
 
     def __call__(self, model: SentenceTransformer) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of each query (Q,): by the encoder alone, and mixed with BM25."""
+        """nDCG@10 of each query, (Q,): with the encoder only, and with BM25 mixed in."""
         vectors = [
             encode(texts, convert_to_tensor=True)
             for encode, texts in ((model.encode_query, self.queries), (model.encode_document, self.documents))
@@ -171,7 +172,7 @@ def half_interval(changes: NDArray[np.float64]) -> float:
 
 
 def untrained(model_name: str, search: Search) -> dict[str, Any]:
-    """Judge an encoder as it is, alone and mixed with BM25; "bm25 interval" is of what BM25 adds."""
+    """Score an encoder without training, alone and with BM25; "bm25 interval" belongs to the gain by BM25."""
     alone, mixed = search(SentenceTransformer(model_name))
     scores = {"start": round(alone.mean(), 3), "start with bm25": round(mixed.mean(), 3)}
     return {"queries": len(alone), **scores, "bm25 interval": half_interval(mixed - alone)}
@@ -204,7 +205,7 @@ def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf
 
         def decide(judgement: Judgement, prefix: str) -> None:
             comparison = compare_paired(before, judgement)
-            scores[f"{prefix}lead"] = round(comparison.lead, 3)
+            scores[f"{prefix}lead"] = round(comparison.lead.mean, 3)
             scores[f"{prefix}decision"] = comparison.decision
 
         if row in CHANGES:
@@ -223,7 +224,7 @@ def main() -> None:
     parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--rows", nargs="+", default=[*ROWS, *CHANGES], choices=[*ROWS, *CHANGES])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--documents", type=int, help="search in so many: the relevant ones, and others")
+    parser.add_argument("--documents", type=int, help="how many to search: the relevant ones, and others")
     parser.add_argument("--bf16", action="store_true", default=torch.cuda.is_available(), help="train in bf16")
     parser.add_argument("--out", type=Path, default=RESULTS / "own_text.jsonl")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""README's picture, from the result lines, for wide and for narrow screens: ``python -m benchmarks.picture``."""
+"""Draw README's picture from the result lines, for wide and for narrow screens: ``python -m benchmarks.picture``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Gains = dict[str, dict[str, list[float]]]
 
 @dataclass
 class Panel:
-    """A situation: what it shows, and the gains."""
+    """A panel: its message, its unit and the gains."""
 
     message: str
     unit: str
@@ -45,7 +45,7 @@ class Panel:
 
 
 def gains(runs: pd.DataFrame, rows: dict[str, str]) -> dict[str, list[float]]:
-    """Of the mean of the STS test sets over the untrained encoder's."""
+    """Gains of the mean of the STS test sets over the untrained encoder."""
     start = runs[runs["row"] == "untrained"]["tests"].item()
     return {title: (runs[runs["row"] == row]["tests"] - start).tolist() for title, row in rows.items()}
 
@@ -110,7 +110,7 @@ def dots(axis: Axes, panel: Panel) -> None:
 
 
 def draw(path: Path, *, stacked: bool) -> None:
-    """Write the picture: three panels beside each other, or below each other for a narrow screen."""
+    """Write the picture: three panels side by side, or stacked for a narrow screen."""
     matplotlib.rcParams["svg.hashsalt"] = "st_contrastive"  # the same bytes each time
     panels = [language_model(), trained_encoder(), own_documents()]
     figure = Figure(figsize=(4.3, 7.4) if stacked else (9.6, 3.1), layout="constrained")
@@ -126,7 +126,7 @@ def draw(path: Path, *, stacked: bool) -> None:
 
 
 def main() -> None:
-    """Write both forms."""
+    """Write both sizes."""
     draw(ROOT / "docs" / "picture.svg", stacked=False)
     draw(ROOT / "docs" / "picture-narrow.svg", stacked=True)
 

@@ -12,7 +12,7 @@ A plan is a YAML file::
       MultipleNegativesRankingLoss: {baseline: mnrl, model: ..., learning_rate: 2e-5}
 
 The paths of the data are given on the command line; a row's own ``data`` or ``translations`` is a file below
-``--sets``. A command that was stopped goes on where it was.
+``--sets``. A command that was stopped continues where it stopped.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from st_contrastive import recipes
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plan", type=Path)
-    parser.add_argument("--data", required=True, help="training sentences, as recipes.run takes them")
+    parser.add_argument("--data", required=True, help="training sentences, in any form that recipes.run reads")
     parser.add_argument("--sets", type=Path, required=True, help="folder with sts/ and transfer/ to score on")
     parser.add_argument("--out", type=Path, help="result lines; without it, results/<the plan's name>.jsonl")
     parser.add_argument("--rows", nargs="+", help="only these rows")
-    parser.add_argument("--transfer", action="store_true", help="score transfer tasks too, which takes minutes a run")
+    parser.add_argument("--transfer", action="store_true", help="score transfer tasks too, which takes minutes per run")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings in place of the plan's")
     args = parser.parse_args()
     plan = recipes.parse(args.plan.read_text(encoding="utf-8"))
@@ -77,7 +77,7 @@ def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> di
             run = recipes.run(settings.pop("recipe"), output_dir=folder, seed=seed, **settings)
             model, state = run.trainer.model, run.trainer.state
             best = state.best_model_checkpoint
-            if run.saved == "start":  # the row is of what training made, though nobody would take it
+            if run.saved == "start":  # the row scores the trained weights, although the run kept the start
                 model = recipes.load_model(best or f"{folder}/checkpoint")
             step = int(best.rpartition("-")[2]) if best else state.global_step
             record = {"steps": state.global_step, "best_step": step, "saved": run.saved}
@@ -95,7 +95,7 @@ _SHOWN = ("encoder", "row", "seed", "scores", "start", "trained", "mixed")
 
 
 def append(out: Path, line: dict[str, Any]) -> None:
-    """Write a result, so that a later call leaves it out."""
+    """Append a result line, so that a later call skips this run."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

@@ -1,12 +1,12 @@
-"""What a training step of each loss costs: forward, backward and optimizer, beside the bare passes of the encoder.
+"""Time a training step of each loss: forward, backward and optimizer; and the encoder's passes without a loss.
 
-Losses are measured in turn, round after round, so that a change of the machine's load meets all of them; the median is
-reported, and its ratio to SimCSE's. On a CPU and on a GPU alike::
+Losses are measured in turn, round after round, so that a change of the machine's load affects all of them. The median
+and its ratio to SimCSE's are reported. On a CPU or on a GPU::
 
     python -m benchmarks.speed --model sentence-transformers/all-MiniLM-L6-v2
     python -m benchmarks.speed --shape bert-base --batch 512 --precision bf16 --device cuda
 
-Of a single loss, the peak of memory beside the weights is reported too::
+With a single loss, the peak of memory is reported too::
 
     python -m benchmarks.speed --model ... --losses simcse --batch 1024 --loss-arg mini_batch_size=64 --rounds 1
 """
@@ -74,7 +74,7 @@ def texts(rows: int, tokens: int, *, mixed: bool) -> list[str]:
 
 
 def step_of(loss: nn.Module, columns: list[dict[str, Any]], autocast: Any) -> Callable[[], None]:
-    """A step: forward, backward, optimizer."""
+    """A function that makes a step: forward, backward, optimizer."""
     optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-5)
 
     def step() -> None:
@@ -107,7 +107,7 @@ class BarePasses(nn.Module):
 
 
 class Operations(TorchDispatchMode):
-    """Counts torch's operations, but for views."""
+    """Counts torch's operations, except views."""
 
     count = 0
 
@@ -117,7 +117,7 @@ class Operations(TorchDispatchMode):
 
 
 def print_operations(losses: list[str], folder: str) -> None:
-    """The operations of a GPU's step, forward and backward, beyond those of the model's own pass of as many views."""
+    """Print the operations of a step on a GPU without those of the model's own passes of as many views."""
     encoder = new_model("tiny", folder)
     sentences = texts(5, 16, mixed=True)
 
@@ -154,7 +154,7 @@ def columns_of(model: SentenceTransformer, name: str, sentences: list[str], devi
 
 
 def peak_memory(device: str) -> float:
-    """The most memory that the process has held until now, on the device, in GB."""
+    """The peak of memory of this process on the device, in GB."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() / 1e9
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # of KiB, on Linux
@@ -170,9 +170,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
-    parser.add_argument("--compile", nargs="?", const="inductor", metavar="BACKEND", help="as torch_compile=True does")
+    parser.add_argument("--compile", nargs="?", const="inductor", metavar="BACKEND", help="as torch_compile=True")
     parser.add_argument("--losses", nargs="+", default=[*METHODS, MNRL], choices=[*METHODS, MNRL])
-    parser.add_argument("--loss-arg", action="append", default=[], metavar="NAME=VALUE", help="of every loss of ours")
+    parser.add_argument("--loss-arg", action="append", default=[], metavar="NAME=VALUE", help="for each loss of ours")
     parser.add_argument("--json", help="append a JSON line to this file")
     parser.add_argument("--operations", action="store_true", help="count the operations of a step of a tiny BERT")
     args = parser.parse_args()

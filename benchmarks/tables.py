@@ -22,22 +22,24 @@ from st_contrastive.evaluation import Comparison
 from st_contrastive.methods import METHODS
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "training.md")
-#: Rows of own text whose mixtures are shown beside them.
+#: Rows of own text whose mixtures are shown too.
 MIXED = ("sentences, learning rate 3e-5",)
-#: Rows that are shown beside what the test says of them alone.
+#: Rows that are only shown with the decision of the test.
 JUDGED = {*CHANGES, "own-text, 150 steps", "learning rate 3e-4", "untrained"} - {"pairs under a guide"}
+#: Names that fit a narrow screen.
+SHORT = {"MultipleNegativesRankingLoss": "MNRL, built in"}
 #: Rows of encoders before training, which come first.
 STARTS = ("untrained", "after stage 1")
 
 
 def mean_and_half(row: pd.Series, baseline: pd.Series | float) -> tuple[float, float]:
-    """Mean difference by seed, and half of its interval: NaN for one seed, and both for none."""
+    """Mean difference by seed, and half of its interval: NaN for one seed. Both are NaN without seeds."""
     paired = (row - baseline).dropna()
     return paired.mean(), stats.t.ppf(0.975, len(paired) - 1) * paired.std(ddof=1) / len(paired) ** 0.5
 
 
 def difference(row: pd.Series, baseline: pd.Series | float) -> str:
-    """As ``+0.24 ± 0.45``."""
+    """Mean difference and half of its interval, as ``+0.24 ± 0.45``."""
     mean, half = mean_and_half(row, baseline)
     if pd.isna(mean):
         return ""
@@ -65,8 +67,8 @@ def two_encoders() -> str:
             cells.append(f"{scores.mean():.1f}" if len(scores) else "")
             if len(scores) and row not in ("untrained", BASELINE):
                 cells[-1] += f", {difference(scores, tests[BASELINE, encoder])}"
-        table.append([row, "" if row == "untrained" else seeds, *cells])
-    heads = [f"{title}, and from SimCSE without head (± over the same seeds)" for title in ENCODERS.values()]
+        table.append([SHORT.get(row, row), "" if row == "untrained" else seeds, *cells])
+    heads = [f"{title} (± over seeds)" for title in ENCODERS.values()]
     return markdown(["loss", "seeds", *heads], table)
 
 
@@ -126,7 +128,7 @@ def steps() -> str:
 
 
 def long_runs() -> str:
-    """Dev during long runs, a row a method: each of its seeds."""
+    """Dev scores during long runs: a row for each method, with all of its seeds."""
     runs = pd.read_json(RESULTS / "long_runs.jsonl", lines=True).dropna(subset="dev_at")
     shown = ["0", "1000", "5000", "7000"]
     table = []
@@ -137,7 +139,7 @@ def long_runs() -> str:
 
 
 def memory() -> str:
-    """What a step of SimCSE holds, and how long it takes, with and without glibc's setting."""
+    """Memory of a step of SimCSE, and its time, with and without glibc's setting."""
     runs = pd.read_json(RESULTS / "memory.jsonl", lines=True)
     runs["size"] = [run["options"].get("mini_batch_size", "None") for _, run in runs.iterrows()]
     table = []
@@ -163,11 +165,11 @@ def bm25() -> str:
         ]
         for _, run in runs.iterrows()
     ]
-    return markdown(["corpus", "queries", "alone", "gain with BM25 (± over queries)"], table)
+    return markdown(["corpus", "queries", "encoder", "gain with BM25 (± over queries)"], table)
 
 
 def judge() -> str:
-    """What the test on a corpus decides about changes of an encoder, beside their change by judged queries."""
+    """Decisions of the test on a corpus about altered encoders, and the change by judged queries."""
     runs = pd.read_json(RESULTS / "judge.jsonl", lines=True)
     names = ["higher", "lower", "gain", "low", "high", "rank gain", "lead", "lead low", "lead high"]
     runs["decision"] = [Comparison(0, *row).decision for row in runs[names].itertuples(index=False, name=None)]
@@ -192,12 +194,12 @@ def whole_runs() -> str:
             if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
         table.append([*cells, ", ".join(part["decision"].unique())])
-    heads = ["alone (± over queries)", "with BM25 (± over queries)"]
+    heads = ["encoder (± over queries)", "with BM25 (± over queries)"]
     return markdown(["corpus (seeds)", *heads, "the test says"], table)
 
 
 def other_runs() -> str:
-    """The same of other settings: the mean of all runs, the lowest and the highest."""
+    """What other settings brought: the mean of all runs, the lowest and the highest."""
     runs = own_text_runs().dropna(subset="decision")
     table = []
     for row, part in runs[runs["row"] != "own-text"].groupby("row"):
@@ -206,7 +208,7 @@ def other_runs() -> str:
             spread = "" if len(part) == 1 else f" ({gains.min():+.1f} to {gains.max():+.1f})"
             cells.append(f"{gains.mean():+.1f}{spread}")
         table.append([*cells, str((part["decision"] == "better").sum())])
-    heads = ["alone (lowest to highest)", "with BM25 (lowest to highest)"]
+    heads = ["encoder (lowest to highest)", "with BM25 (lowest to highest)"]
     return markdown(["training", "runs", *heads, "called better"], table)
 
 
@@ -223,7 +225,7 @@ def verdicts() -> str:
 
 
 def half_mixed() -> str:
-    """What own-text brings whole and half mixed with the start: means over corpora and encoders."""
+    """What own-text brings by its trained weights, and half mixed with the start: means over corpora and encoders."""
     runs = own_text_runs()
     runs = runs[runs["row"] == "own-text"]
     table = []
@@ -234,7 +236,7 @@ def half_mixed() -> str:
             gains = known[f"{kind}{scored}"] - known[f"start{scored}"]
             cells.append(f"{gains.groupby([known['corpus'], known['encoder']]).mean().mean():+.1f}")
         table.append([title, *cells])
-    return markdown(["weights", "alone", "with BM25"], table)
+    return markdown(["weights", "encoder", "with BM25"], table)
 
 
 def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
@@ -244,7 +246,7 @@ def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
 
 
 def figures() -> set[str]:
-    """What README may say of our runs: starts, means and gains, with the intervals of the language model's."""
+    """The figures that README may quote: starts, means, gains, and the intervals of the language model's gains."""
     found: set[str] = set()
     runs = runs_of("language_model.jsonl", "language-model")
     start = runs[runs["row"] == "untrained"]["tests"].item()
@@ -266,7 +268,7 @@ def figures() -> set[str]:
 
 
 def every_table() -> dict[str, str]:
-    """The tables by their names in the pages."""
+    """The tables, by the names that the pages give them."""
     found = {"two-encoders": two_encoders(), "language-model": language_model()}
     found |= {"own-text": own_text(), "bm25": bm25(), "judge": judge(), "whole-runs": whole_runs()}
     found |= {"other-runs": other_runs(), "verdicts": verdicts(), "half-mixed": half_mixed()}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import runpy
 import shlex
 
 import pytest
 import torch
 from datasets import Dataset, load_dataset
-from sentence_transformers import SentenceTransformer
 
 from benchmarks import tables
 from st_contrastive import cli, recipes
@@ -35,16 +35,25 @@ WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 COMMANDS = sorted({command for page in PAGES for command in commands(page)})
 
 
+#: The encoders that pages name: folders of these names stand in for the hub. The last is what a run has saved.
+ENCODERS = [
+    "sentence-transformers/all-MiniLM-L6-v2",
+    "bert-base-uncased",
+    "stefan-it/albert-large-german-cased",
+    "deepset/gbert-base",
+    "out",
+]
+
+
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
 def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypatch):
     """A page's blocks one after another, with a tiny encoder under each checkpoint's name and few steps."""
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, sentences)
-    build(pooling="mean").save_pretrained("tiny")
-    save_reranker(checkpoint("bert"), tmp_path / "reranker")
-    if page.stem in ("questions", "evaluation"):
-        build(pooling="mean").save_pretrained("out")  # what a run has saved
-    monkeypatch.setattr(recipes._build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
+    models = ENCODERS if page.stem in ("questions", "evaluation") else ENCODERS[:-1]
+    for name in models:
+        build(pooling="mean").save_pretrained(name)
+    save_reranker(checkpoint("bert"), tmp_path / "cross-encoder" / "ms-marco-MiniLM-L6-v2")
     monkeypatch.setattr("datasets.load_dataset", of_the_hub(sentences))
     names: dict[str, object] = {}
     for block in python_blocks(page):
@@ -68,6 +77,7 @@ def test_the_losses_of_the_extending_page_learn(build, sentences, tmp_path, monk
     names: dict[str, object] = {}
     for block in python_blocks(ROOT / "docs" / "extending.md"):
         run_block(block, ROOT / "docs" / "extending.md", names)
+    names |= runpy.run_path(str(ROOT / "examples" / "sigmoid_loss.py"))
     for own in (names["GaussianLoss"], names["SigmoidLoss"]):
         loss = own(build(pooling="mean").train())
         optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-3)
@@ -88,8 +98,13 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_parses(command, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # my_losses:SigmoidLoss is not there
-    args = cli.parse(shlex.split(command)[1:])
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)[1:]
+    if "--help" in words:
+        with pytest.raises(SystemExit, match=r"^0$"):
+            cli.main(words)
+        return
+    args = cli.parse(words)
     assert callable(args.run)
     unknown = {word.partition("=")[0].lstrip("-") for word in getattr(args, "rest", ()) if word.startswith("--")}
     given = getattr(args, "given", {})
@@ -97,11 +112,11 @@ def test_a_command_parses(command, tmp_path, monkeypatch):
     assert unknown <= ({*recipes.loss_arguments(METHODS[loss])} if unknown else set())
 
 
-#: Options of other programs that the pages name: SimCSE's script, torchrun and pytest.
+#: Of SimCSE's script, of the modules of benchmarks/, of twine and of the extending page's own loss.
 OTHER_OPTIONS = {
-    "model_name_or_path", "train_file", "temp", "pooler_type", "mlp_only_train", "max_seq_length", "task_set",
-    "batchnorm", "inplace", "help", "compile", "operations", "shape", "json", "mixed", "rounds", "loss-arg", "device",
-    "batch", "losses", "precision", "transfer", "set", "plot",
+    "model_name_or_path", "train_file", "temp", "pooler_type", "mlp_only_train", "max_seq_length", "task_set", "sets",
+    "set", "compile", "operations", "shape", "mixed", "rounds", "loss-arg", "device", "batch", "losses", "precision",
+    "strict", "inplace", "negatives",
 }  # fmt: skip
 
 

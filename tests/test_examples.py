@@ -40,14 +40,19 @@ def saved(folder):
     return (folder / "modules.json").is_file() and (folder / "model.safetensors").is_file()
 
 
+#: Of the longer ones.
+MOST_LINES = {
+    "demo": 150, "search_with_a_teacher": 60, "search_in_qdrant": 85, "infocse_two_stages": 46, "twins_figure_4a": 46,
+    "sigmoid_loss": 48,
+}  # fmt: skip
+
+
 def test_they_are_short_and_all_tested():
     text = (ROOT / "tests" / "test_examples.py").read_text(encoding="utf-8")
     assert len(EXAMPLES) >= 10
     for path in EXAMPLES:
         assert f'"{path.stem}' in text, f"{path} is not tested"
-        most = {"demo": 150, "search_with_a_teacher": 60, "search_in_qdrant": 85, "infocse_two_stages": 46}.get(
-            path.stem, 42
-        )
+        most = MOST_LINES.get(path.stem, 42)
         assert len(path.read_text(encoding="utf-8").splitlines()) <= most
 
 
@@ -56,6 +61,7 @@ SHORT = {
     "quickstart_trainer": (["corpus.txt", "out", "dev.jsonl"], r"-?[\d.]+ before, -?[\d.]+ after"),
     "quickstart_fit": (["corpus.txt", "out"], r"two others: \["),
     "quickstart_sentence_transformers": (["corpus.txt", "out"], "150 steps"),
+    "sigmoid_loss": (["corpus.txt", "out"], "150 steps"),
     "conisi_antonyms": (["corpus.txt", "out"], r"(?s)\d+ of 10 sentences have no antonym.*'constructed':"),
 }
 
@@ -91,6 +97,18 @@ def test_twins_translations(example, checkpoint, tmp_path, with_checkpoint):
     names = example("twins_translations", checkpoint("bert"), "pairs.tsv", "out", *german)
     assert saved(tmp_path / "out")
     assert (names["fraternal"] is not None) == with_checkpoint
+
+
+def test_twins_figure_4a(example, build, sentences, tmp_path, capsys):
+    build(pooling="mean").save_pretrained(str(tmp_path / "tiny"))
+    lines = [line.split("\t")[1] for line in (tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    (tmp_path / "german.txt").write_text("\n".join([*lines, *lines[1:], lines[0]]), encoding="utf-8")
+    example("twins_figure_4a", tmp_path / "tiny", "dev.jsonl", tmp_path / "german.txt")
+    printed = re.findall(r"^([\w ]+): (-?[\d.]+)$", capsys.readouterr().out, re.MULTILINE)
+    assert [name for name, _ in printed] == [
+        "RandomInsertion", "SynonymReplacement", "RandomDeletion", "identical twins", "fraternal twins",
+    ]  # fmt: skip
+    assert len({score for _, score in printed}) > 2
 
 
 def test_infocse_two_stages(example, checkpoint, tmp_path):

@@ -73,7 +73,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Score the models, print the scores, and write the files that were asked for."""
-    from st_contrastive.cli._models import default_batch_size, load_model
+    from st_contrastive.cli.models import default_batch_size, load_model
     from st_contrastive.evaluation import Report, compare, write
     from st_contrastive.evaluation.report import short_names
     from st_contrastive.evaluation.sts import similarities
@@ -223,7 +223,7 @@ def _score_on_corpus(
     judgement = evaluator.judge(model)
     values, notes = {"ndcg@10": judgement.ndcg}, [*notes]
     if judgement.mixed_ndcg is None:
-        notes.append("The scores with BM25 need the extra search: pip install '.[search]'.")
+        notes.append('The scores with BM25 need the extra search: pip install ".[search]".')
     else:
         values["ndcg@10 with bm25"] = judgement.mixed_ndcg
         notes.append(f"with bm25: {bm25.WEIGHT} z(similarity) + {1 - bm25.WEIGHT:.1f} z(BM25) of each query.")

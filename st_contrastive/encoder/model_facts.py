@@ -165,6 +165,7 @@ class ModelState:
     encoder: PreTrainedModel
     is_training: bool  # both the SentenceTransformer and the encoder; transformers loads in evaluation mode
     pads_right: bool
+    pad_token_id: int
     ignores_padding: bool  # neither padding nor the other texts of a batch change a text's vectors
     is_compiled: bool  # the model or its encoder
     broadcasts_buffers: bool  # DDP broadcasts before each pass, so all processes need the same number of passes
@@ -178,11 +179,12 @@ class ModelState:
         chain = wrapper_chain(model)
         inner = cast(SentenceTransformer, chain[-1])
         first, behind = text_module(inner), list(inner)[1:]
-        encoder = get_encoder(inner)
+        encoder, tokenizer = get_encoder(inner), get_tokenizer(inner)
         return cls(
             encoder,
             is_training=inner.training and encoder.training,
-            pads_right=get_tokenizer(inner).padding_side == "right",
+            pads_right=tokenizer.padding_side == "right",
+            pad_token_id=tokenizer.pad_token_id or 0,
             ignores_padding=encoder.config.model_type in _IGNORE_PADDING
             and [type(module) for module in behind[:1]] == [Pooling]
             and {type(module).__name__ for module in behind[1:]} <= _BEHIND_POOLING,

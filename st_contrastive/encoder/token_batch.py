@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: What describes a flat batch, and not its texts.
+#: Keys that only describe a flat batch.
 _ONLY_FLAT = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "position_ids", "seq_idx"})
 
 
@@ -47,12 +47,15 @@ class TokenBatch:
     batch_info: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, features: Mapping[str, Any], *, aligned: bool = False) -> TokenBatch:
+    def of(cls, features: Mapping[str, Any], *, aligned: bool = False, pad_token_id: int = 0) -> TokenBatch:
         """Read one text column from ``model.preprocess`` or from a collator.
 
-        Rows are shifted to start in the first column, unless they are already ``aligned``.
+        Rows are shifted to start in the first column, unless they are already ``aligned``. A flat batch for flash
+        attention becomes right-padded rows.
         """
         column = features if isinstance(features, Mapping) else {}
+        if "cu_seq_lens_q" in column:
+            features = column = _unflatten(column, pad_token_id)
         ids, mask = column.get("input_ids"), column.get("attention_mask")
         if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
             raise ValueError(
@@ -154,17 +157,14 @@ class TokenBatch:
         return TokenBatch(texts, per_row, self.batch_info)
 
 
-def unflattened(features: Mapping[str, Any], pad_token_id: int) -> Mapping[str, Any]:
-    """A batch that sentence-transformers flattened for flash attention, as right-padded rows; any other unchanged.
+def _unflatten(features: Mapping[str, Any], pad_token_id: int) -> dict[str, Any]:
+    """Turn a flat batch into right-padded rows.
 
-    A flat batch holds all texts in one row (1, T), and ``cu_seq_lens_q``, where each text begins and the last one ends.
+    sentence-transformers flattens batches for flash attention: one row (1, T) has the tokens of all texts, and
+    ``cu_seq_lens_q`` has the position at which each text begins and, at its end, T.
     """
-    bounds = features.get("cu_seq_lens_q") if isinstance(features, Mapping) else None
-    if bounds is None:
-        return features
-    flat, lengths = features["input_ids"], bounds.diff()
-    width = int(features["max_length_q"])
-    mask = torch.arange(width, device=flat.device) < lengths[:, None]
+    flat, lengths = features["input_ids"], features["cu_seq_lens_q"].diff()
+    mask = torch.arange(int(features["max_length_q"]), device=flat.device) < lengths[:, None]
     rows = {key: value for key, value in features.items() if key not in _ONLY_FLAT}
     for key, value in rows.items():
         if isinstance(value, Tensor) and value.shape == flat.shape:

@@ -8,7 +8,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+<<<<<<< HEAD
 from datetime import datetime
+=======
+from difflib import get_close_matches
+>>>>>>> main
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -248,6 +252,10 @@ def _type_name(kind: Any) -> str:
     return f"list of {_type_name(item)}" if item is not None else str(getattr(kind, "dtype", type(kind).__name__))
 
 
+#: Names of columns that are not suggested.
+_NAME_OF_ID = re.compile(r"(.*[_-])?(id|ids|uuid|key|url)", re.IGNORECASE)
+
+
 def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> str:
     """The column to read: ``column``, or the only one of text. The remedy is for a table that has others."""
     columns, kinds = text_columns(table), column_types(table)
@@ -264,9 +272,12 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
             f"Not all cells of {column!r} are read as texts: write null for a missing one and the others in quotes, "
             "or give a Dataset whose column is cast to strings."
         )
+    elif column is not None and (nearest := get_close_matches(column, columns, n=1)):
+        remedy = f"Did you mean column={nearest[0]!r}?"
     elif not remedy:
-        both = f", or both of a pair: columns={','.join(columns[:2])!r}" if column is None and len(columns) > 1 else ""
-        remedy = f"Name one, such as column={columns[0]!r}{both}."
+        named = [each for each in columns if not _NAME_OF_ID.fullmatch(each)] or columns
+        both = f", or both of a pair: columns={','.join(named[:2])!r}" if column is None and len(named) > 1 else ""
+        remedy = f"Name one, such as column={named[0]!r}{both}."
     holds = "holds" if columns else "has no column of text, only"
     raise ValueError(f"{given}{name} {holds} {_found_columns(table)}. {remedy}")
 

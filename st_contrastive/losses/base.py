@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -18,9 +19,9 @@ from st_contrastive._arguments import Count, Positive
 from st_contrastive._random import fixed_seed
 from st_contrastive.components.heads import HEADS
 from st_contrastive.encoder import requirements
-from st_contrastive.encoder.model_facts import ModelState, embedding_width, get_tokenizer, unwrap, weights_dtype
+from st_contrastive.encoder.model_facts import ModelState, embedding_width, unwrap, weights_dtype
 from st_contrastive.encoder.passes import RowChunks
-from st_contrastive.encoder.token_batch import TokenBatch, unflattened
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.described_loss import DescribedLoss
 from st_contrastive.losses.owned_state import owned_state
 from st_contrastive.losses.step import BatchFacts, LossTerms, Step
@@ -92,7 +93,7 @@ class TextLoss(DescribedLoss, ABC):
         """
         state = ModelState.of(self.model)
         self._check_model(state)
-        batches = self._read_columns(sentence_features, aligned=state.pads_right)
+        batches = self._read_columns(sentence_features, state)
         step = self._make_step(state, len(batches[0]), batches[0].mask.device)
         if step.is_first and len(batches) > 1 and labels is not None and not self.reads_labels:
             self._warn_of_labels(labels)
@@ -162,10 +163,9 @@ class TextLoss(DescribedLoss, ABC):
                 "ever. Wrap the model with broadcast_buffers=False."
             )
 
-    def _read_columns(self, sentence_features: Iterable[dict[str, Any]], *, aligned: bool) -> list[TokenBatch]:
-        padding = get_tokenizer(self.model).pad_token_id or 0
-        columns = (unflattened(features, padding) for features in sentence_features)
-        batches = [TokenBatch.of(features, aligned=aligned) for features in columns]
+    def _read_columns(self, sentence_features: Iterable[dict[str, Any]], state: ModelState) -> list[TokenBatch]:
+        read = partial(TokenBatch.of, aligned=state.pads_right, pad_token_id=state.pad_token_id)
+        batches = [read(features) for features in sentence_features]
         self.require_columns(len(batches))
         return batches
 

@@ -105,7 +105,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     @property
     def derived_tensors(self) -> list[str]:
-        """Names of the tensors that checkpoints omit: the frozen part, in place of which training uses the encoder."""
+        """Names of the tensors that no checkpoint contains, because training uses the encoder's tensors instead."""
         frozen = [name for name, weight in self.network.named_parameters() if not weight.requires_grad]
         return [f"network.{name}" for name in frozen]
 

@@ -28,7 +28,7 @@ from st_contrastive.encoder.model_facts import (
 from st_contrastive.encoder.partial import capture_states
 from st_contrastive.encoder.passes import Encoded, pool, run_model
 from st_contrastive.encoder.requirements import require_embeddings_as_input, require_plain_tokens
-from st_contrastive.encoder.token_batch import TokenBatch, pad_to_width, unflattened
+from st_contrastive.encoder.token_batch import TokenBatch, pad_to_width
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
 from st_contrastive.objectives import fused_embeddings, info_nce_of_cosines, twins_margin
@@ -373,7 +373,7 @@ class TwinsLoss(TextLoss):
             get_layers(get_encoder(model))  # refuses an encoder in which M can't be measured
 
     def has_one_width(self) -> bool:
-        # A pooling of its own reads token vectors, which MatryoshkaLoss does not truncate.
+        # train_pooling reads token vectors, which MatryoshkaLoss does not truncate.
         return self.train_pooling is not None or super().has_one_width()
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
@@ -395,8 +395,8 @@ class TwinsLoss(TextLoss):
             labels: as for :meth:`forward`.
             pooling: None uses the model's sentence embeddings.
         """
-        padding = get_tokenizer(self.model).pad_token_id
-        texts = [TokenBatch.of(unflattened(column, padding)) for column in columns]
+        padding = get_tokenizer(self.model).pad_token_id or 0
+        texts = [TokenBatch.of(column, pad_token_id=padding) for column in columns]
         translation = self._translations(Step(self.model), texts, labels)
         views = [texts[0], texts[0]]
         if translation is not None:

@@ -145,7 +145,7 @@ def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
 
 
 def _state(named: dict[str, nn.Module]) -> dict[str, Tensor]:
-    """What the losses own, without their ``derived_tensors``, in place of which training uses the encoder's tensors."""
+    """What the losses own, without their ``derived_tensors``, which follow from the encoder."""
     state: dict[str, Tensor] = {}
     for prefix, loss in named.items():
         parts = loss.named_modules()

@@ -11,7 +11,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from torch import nn
 
-from st_contrastive.encoder.token_batch import unflattened
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.loss_state import Losses, distinct_losses
 
@@ -155,8 +155,7 @@ def _trained_datasets(trainer: Any) -> list[TrainedDataset]:
 
 
 def _unpadded(batch: dict[str, Any], column: str) -> Iterator[bytes]:
-    prefix = f"{column}_"
-    features = {key.removeprefix(prefix): value for key, value in batch.items() if key.startswith(prefix)}
-    rows = unflattened(features, pad_token_id=0)
-    for row, attended in zip(rows["input_ids"], rows["attention_mask"], strict=True):
+    names = ("input_ids", "attention_mask", "cu_seq_lens_q", "max_length_q")  # the last two in a flat batch
+    rows = TokenBatch.of({name: batch[f"{column}_{name}"] for name in names if f"{column}_{name}" in batch})
+    for row, attended in zip(rows.ids, rows.mask, strict=True):
         yield row[attended != 0].numpy().tobytes()

@@ -8,7 +8,7 @@ from pathlib import Path
 import st_contrastive
 
 ROOT = Path(st_contrastive.__file__).parent
-#: Beside itself.
+#: In addition to itself.
 MAY_IMPORT = {
     "_arguments": "",
     "_checks": "",

@@ -70,12 +70,12 @@ UNREAD = [
 
 
 @pytest.mark.parametrize(("loss_class", "options"), UNREAD, ids=str)
-def test_an_argument_that_is_not_read_is_warned_of(build, loss_class, options):
+def test_an_argument_without_effect_gives_a_warning(build, loss_class, options):
     with pytest.warns(UserWarning, match=f"^{next(iter(options))}=.* has no effect while "):
         loss_class(build(), **options)
 
 
-def test_what_is_read_is_not_warned_of(build):
+def test_arguments_with_effect_give_no_warning(build):
     model = build("bert-mlm")  # a warning is an error here
     SimCSELoss(model, mlm_weight=0.1, mask_rate=0.3)
     ConIsILoss(model, strategy="subword", replacement_rate=0.3)

@@ -1,6 +1,6 @@
 """Every loss makes its tensors on the device of its model.
 
-What is made without naming a device goes to a device that holds no numbers, and can't be used beside what the model
+A tensor that is created without a device is created on the meta device, and can't be combined with what the model
 has on the CPU. tests/gpu runs the losses on a GPU.
 """
 
@@ -36,13 +36,13 @@ def step(loss, batch, labels):
     ("name", "mini_batch_size"),
     crossed(CASES, [None, 4], quick=lambda name, size: name in ONE_OF_EACH and size is None),
 )
-def test_all_tensors_lie_where_the_model_does(build, sentences, name, mini_batch_size):
+def test_all_tensors_are_on_the_models_device(build, sentences, name, mini_batch_size):
     loss = build_loss(name, build("bert-mlm"))
     loss.mini_batch_size = mini_batch_size
     step(loss, columns(loss.model, sentences, name), torch.zeros(len(sentences)))
 
 
-def test_translations_lie_where_the_model_does(build, german, sentences):
+def test_translations_are_on_the_models_device(build, german, sentences):
     model = build()
     fraternal = FraternalEmbedding.from_pretrained(german, model)
     labels = torch.tensor(fraternal.encode_labels(foreign.GERMAN))

@@ -26,7 +26,7 @@ each_loss = pytest.mark.parametrize("name", ONE_OF_EACH)
 
 @pytest.mark.parametrize("loss_class", CLASSES)
 def test_constructors(build, loss_class):
-    """The model alone is enough; the rest are keywords, and plain values but for networks."""
+    """Only the model is required. All other arguments are keywords with plain default values."""
     model, *arguments = inspect.signature(loss_class).parameters.values()
     assert model.name == "model"
     assert all(argument.kind is inspect.Parameter.KEYWORD_ONLY for argument in arguments)
@@ -40,7 +40,7 @@ def test_constructors(build, loss_class):
     assert loss.citation.count("{") == loss.citation.count("}")
 
 
-def test_every_public_loss_is_held_to_the_contract():
+def test_every_public_loss_is_tested_here():
     assert {getattr(st_contrastive, name) for name in st_contrastive.__all__ if name.endswith("Loss")} == set(CLASSES)
 
 
@@ -85,7 +85,7 @@ def test_evaluation_changes_nothing_and_training_does(build, sentences, name):
     remembers = any("queue" in key or "running" in key for key in before)
     changed = any(not torch.equal(fresh[key], value) for key, value in before.items() if key in fresh)
     assert changed == remembers
-    # The trainer's evaluation: the encoder alone is switched, the loss stays in training mode.
+    # In the trainer's evaluation only the encoder changes its mode. The loss stays in training mode.
     model.eval()
     drawn = torch.get_rng_state()
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_modules_behind_the_encoder_prompts_and_dimensions(checkpoint, sentences
 
 
 @a_case_of_each_loss
-def test_left_padding_gives_what_right_padding_gives(build, sentences, name):
+def test_left_padding_and_right_padding_give_the_same(build, sentences, name):
     model = build(dropout=False)
     loss = build_loss(name, model)
     switch_off_dropout(loss)
@@ -163,7 +163,7 @@ def test_weights_in_half_precision(build, sentences, name):
 
 @pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
 @each_loss
-def test_what_a_loss_owns_is_in_the_encoders_type_and_not_in_torchs_default(build, sentences, name, default):
+def test_owned_parameters_have_the_encoders_dtype(build, sentences, name, default):
     """Heads, classifiers, networks and queues."""
     for dtype in (torch.float32, torch.float64):
         model = build("bert-mlm").to(dtype)
@@ -227,7 +227,7 @@ def test_gradient_checkpointing_and_the_users_hooks(build, sentences, name):
 
 
 @each_loss
-def test_matryoshka_around_simcse_without_a_head_and_around_nothing_else(build, sentences, name):
+def test_matryoshka_loss_only_accepts_simcse_without_a_head(build, sentences, name):
     model = build()
     batch = columns(model, sentences, name)
     if name == "simcse":
@@ -244,7 +244,7 @@ def test_matryoshka_around_simcse_without_a_head_and_around_nothing_else(build, 
         AdaptiveLayerLoss(model, build_loss(name, model))(columns(model, sentences, name), None)
 
 
-def test_weights_and_readings_that_learn_little_are_warned_of(build):
+def test_poor_poolings_and_missing_dropout_give_warnings(build):
     with pytest.warns(UserWarning, match="model is a causal model with first-token pooling"):
         SimCSELoss(build("qwen"))
     with pytest.warns(UserWarning, match=r"train_pooling='cls'.*train_pooling='lasttoken' or 'mean'"):

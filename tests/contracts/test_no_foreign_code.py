@@ -120,7 +120,7 @@ def configured(folder: Path, name: str, **changes) -> None:
 
 
 def of_an_unknown_kind(folder, marker):
-    """Its configuration names code that alone can load it."""
+    """A checkpoint whose configuration names the code that loads it."""
     code_beside(folder, marker)
     named = dict.fromkeys(CLASSES, "evil.Evil")
     configured(folder, "config.json", auto_map=named, model_type="evil", architectures=["Evil"])
@@ -128,7 +128,7 @@ def of_an_unknown_kind(folder, marker):
 
 
 def of_modules_of_its_own(folder, marker):
-    """A saved model with a module class of its own."""
+    """A saved model with a custom module class."""
     code_beside(folder, marker)
     modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
     (folder / "modules.json").write_text(json.dumps(modules))
@@ -168,7 +168,7 @@ def trap(request, checkpoint, tmp_path, marker, monkeypatch):
     return folder
 
 
-def test_the_traps_would_spring(tmp_path, checkpoint):
+def test_the_traps_work(tmp_path, checkpoint):
     for trap in TRAPS:
         mark, folder = tmp_path / f"{trap.__name__} ran", tmp_path / trap.__name__
         shutil.copytree(checkpoint("bert-mlm"), folder)

@@ -21,7 +21,7 @@ def lora(**options):
 
 
 @pytest.fixture
-def adapted(build):
+def model_with_adapters(build):
     """A model under adapters that do something, as after some training."""
 
     def make(config=None, family="bert"):
@@ -48,8 +48,8 @@ def states(network, model, sentences):
     ],
     ids=["lora", "embeddings", "modules-to-save", "ia3"],
 )
-def test_a_copy_computes_the_same_in_plain_layers(adapted, build, sentences, config):
-    model = adapted(config)
+def test_a_copy_with_merged_adapters_computes_the_same(model_with_adapters, build, sentences, config):
+    model = model_with_adapters(config)
     encoder = model[0].model
     for parameter in encoder.parameters():
         if parameter.requires_grad:
@@ -65,8 +65,8 @@ def test_a_copy_computes_the_same_in_plain_layers(adapted, build, sentences, con
     assert all(torch.equal(parameter, before[name]) for name, parameter in encoder.named_parameters())
 
 
-def test_adapters_that_are_off_or_merged_are_not_merged_again(adapted, sentences):
-    model = adapted()
+def test_disabled_and_merged_adapters_are_not_merged_again(model_with_adapters, sentences):
+    model = model_with_adapters()
     encoder = model[0].model
     on = states(encoder, model, sentences)
     model.disable_adapters()
@@ -90,7 +90,7 @@ def test_a_wrapped_encoder_is_copied_too(build, sentences):
     )
 
 
-def test_a_wrapped_encoder_is_refused_where_it_would_be_lost(build, sentences, tmp_path):
+def test_a_wrapped_encoder_is_refused_if_it_could_not_be_loaded(build, sentences, tmp_path):
     """sentence-transformers can't load the checkpoints of one, and a network can't follow its weights."""
     model = build()
     model[0].model = peft.get_peft_model(model[0].model, lora())
@@ -113,8 +113,8 @@ def test_adapters_with_trained_tokens(build, sentences, kind):
     kind(model)([model.preprocess(sentences)]).backward()
 
 
-def test_both_stages_and_the_saved_model(adapted, sentences, tmp_path):
-    model = adapted()
+def test_both_stages_and_the_saved_model(model_with_adapters, sentences, tmp_path):
+    model = model_with_adapters()
     batch = model.preprocess(sentences)
 
     def train(loss):
@@ -127,7 +127,7 @@ def test_both_stages_and_the_saved_model(adapted, sentences, tmp_path):
     stage1 = AuxiliaryMLMPretrainingLoss(model)
     train(stage1)
     stage1.save_auxiliary(tmp_path / "stage1")
-    # Its lower half is what the adapted encoder's is now.
+    # Its lower half is what the model_with_adapters encoder's is now.
     lower = stage1.trained_auxiliary().encoder.encoder.layer[0].attention.self.query.weight
     merged = copy_encoder(model[0].model).encoder.layer[0].attention.self.query.weight
     assert torch.equal(lower, merged)

@@ -1,4 +1,4 @@
-"""Every term of every loss against a computation of its own: the encoder called row by row, without padding, in
+"""Every term of every loss against a separate computation: the encoder called row by row, without padding, in
 float64, dropout 0; the equations as loops."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TAU = 0.08  # no loss's default
 
 
 @pytest.fixture
-def double(build):
+def model_in_float64(build):
     def make(family="bert", pooling="cls"):
         return build(family, pooling, dropout=False).double()
 
@@ -75,8 +75,8 @@ def check(terms, expected, model=None):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert"])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_simcse(double, sentences, family, pooling):
-    model = double(family, pooling)
+def test_simcse(model_in_float64, sentences, family, pooling):
+    model = model_in_float64(family, pooling)
     loss = SimCSELoss(model, temperature=TAU).double()
     h = row_vectors(model, [dict(model.tokenizer(s)) for s in sentences], pooling)
     h = torch.tanh(h @ loss.head.linear.weight.T + loss.head.linear.bias)
@@ -88,9 +88,9 @@ CONISI = [("bert", "given", None), ("roberta", "given", 1), ("mpnet", "given", N
 
 
 @pytest.mark.parametrize(("family", "strategy", "interaction_dim"), CONISI)
-def test_conisi(double, sentences, monkeypatch, family, strategy, interaction_dim):
+def test_conisi(model_in_float64, sentences, monkeypatch, family, strategy, interaction_dim):
     """What the loss constructed is read off its pairs, whose form is checked."""
-    model = double(family)
+    model = model_in_float64(family)
     loss = ConIsILoss(
         model,
         temperature=TAU,
@@ -130,8 +130,8 @@ def test_conisi(double, sentences, monkeypatch, family, strategy, interaction_di
 @pytest.mark.parametrize(
     ("margin_from", "unpaired_tokens"), [("embeddings", "full"), ("tokens", "full"), ("tokens", "weighted")]
 )
-def test_twins_with_queue_over_unequal_batches(double, sentences, family, margin_from, unpaired_tokens):
-    model = double(family)
+def test_twins_with_queue_over_unequal_batches(model_in_float64, sentences, family, margin_from, unpaired_tokens):
+    model = model_in_float64(family)
     loss = TwinsLoss(
         model,
         temperature=TAU,
@@ -193,8 +193,8 @@ def by_hand_views(model, english, german, rate, margin_from, unpaired_tokens):
 
 @pytest.mark.parametrize("masked_views", ["both", "first"])
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_infocse(double, sentences, masked_views, pooling):
-    model = double(pooling=pooling)
+def test_infocse(model_in_float64, sentences, masked_views, pooling):
+    model = model_in_float64(pooling=pooling)
     loss = InfoCSELoss(
         model,
         temperature=TAU,
@@ -237,8 +237,8 @@ def test_infocse(double, sentences, masked_views, pooling):
     check(terms, {"contrastive": nce(*outer.chunk(2)), "mlm": 0.5 * sum(losses) / len(losses)})
 
 
-def test_no_interaction_is_contrast_on_pairs(double, sentences):
-    model = double()
+def test_no_interaction_is_contrast_on_pairs(model_in_float64, sentences):
+    model = model_in_float64()
     loss = ConIsILoss(model, temperature=TAU, interaction_weight=0).double()
     rows = [dict(model.tokenizer(s)) for s in sentences] + [dict(model.tokenizer(s, s)) for s in sentences]
     hidden = row_vectors(model, rows) @ loss.predictor.linear.weight.T + loss.predictor.linear.bias

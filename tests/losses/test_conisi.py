@@ -59,7 +59,7 @@ def test_masked_lm_leaves_a_prompt_as_it_is(build, sentences, form):
     assert chosen[:, length].all()
 
 
-def test_the_other_sentence_is_drawn_evenly(build):
+def test_the_other_sentence_is_drawn_uniformly(build):
     model = build()
     loss = ConIsILoss(model)
     column = model.preprocess(["rain", "cat", "lake", "train"])
@@ -74,7 +74,7 @@ def test_the_other_sentence_is_drawn_evenly(build):
     assert (others - 1 / 3).abs().max() < 0.1
 
 
-def test_rows_that_truncation_makes_alike_take_no_part(build, monkeypatch):
+def test_rows_whose_pairs_are_equal_after_truncation_are_ignored(build, monkeypatch):
     model = build()
     words = ["rain"] * 58
     batch = model.preprocess([" ".join([*words, "cat"]), " ".join([*words, "dog"])])
@@ -91,7 +91,7 @@ def test_rows_that_truncation_makes_alike_take_no_part(build, monkeypatch):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
-def test_the_papers_weight_without_cls_pooling(build, pooling):
+def test_the_papers_weight_without_cls_pooling_gives_a_warning(build, pooling):
     with pytest.warns(UserWarning, match="interaction_weight=0.8"):
         ConIsILoss(build(pooling=pooling))
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Twins with a fraternal language of its own tokenizer: fusion against a loop, fit and the Trainer."""
+"""Twins with another tokenizer for the fraternal language: fusion against a loop, fit and the Trainer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fused(model, fraternal, sentence, translation, rate, limit):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_fusion_is_that_of_the_loop(build, german, family):
+def test_fusion_equals_the_loop(build, german, family):
     model = build(family, dropout=False)
     model.max_seq_length = 10
     fraternal = FraternalEmbedding.from_pretrained(german, model, max_length=30)
@@ -63,7 +63,7 @@ def test_fusion_is_that_of_the_loop(build, german, family):
         assert masks[2][row, : len(expected)].all()
         torch.testing.assert_close(embeddings[row, : len(expected)], expected, rtol=1e-5, atol=1e-6)
         own = len(model.tokenizer(sentence, truncation=True, max_length=10)["input_ids"])
-        assert masks[0][row].sum() == own == masks[1][row].sum()  # the anchor is the sentence alone
+        assert masks[0][row].sum() == own == masks[1][row].sum()  # the anchor is only the sentence
 
 
 def train(way, model, loss, data, folder, workers=0):
@@ -78,11 +78,11 @@ def train(way, model, loss, data, folder, workers=0):
     assert {"eval_fraternal", "eval_twins", "eval_identical"} <= logged
 
 
-WAYS = [("fit", 0), ("trainer", 0), pytest.param("trainer", 2, marks=pytest.mark.long)]  # forks, beside threads
+WAYS = [("fit", 0), ("trainer", 0), pytest.param("trainer", 2, marks=pytest.mark.long)]  # forks while threads run
 
 
 @pytest.mark.parametrize(("way", "workers"), WAYS)
-def test_it_trains_and_leaves_nothing_behind(build, german, sentences, tmp_path, monkeypatch, way, workers):
+def test_training_saves_no_fraternal_embedding(build, german, sentences, tmp_path, monkeypatch, way, workers):
     monkeypatch.chdir(tmp_path)
     model = build()
     before = model.encode(sentences)
@@ -104,7 +104,7 @@ def test_it_trains_and_leaves_nothing_behind(build, german, sentences, tmp_path,
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_prompt_would_shift_the_sentences_against_the_translations(build, german, sentences):
+def test_prompts_of_different_length_are_refused(build, german, sentences):
     model = build()
     fraternal = FraternalEmbedding.from_pretrained(german, model)
     loss = TwinsLoss(model, fraternal=fraternal)
@@ -138,7 +138,7 @@ def test_what_does_not_go_together_is_refused(build, german, sentences):
 
 
 @pytest.mark.parametrize(("own", "longest"), [(50, 50), (128, 128), (300, 128)])
-def test_translations_are_read_as_far_as_sentences_up_to_128_tokens(build, german, own, longest):
+def test_translations_are_truncated_like_sentences_at_most_128_tokens(build, german, own, longest):
     model = build()
     model.max_seq_length = own
     assert FraternalEmbedding.from_pretrained(german, model).max_length == longest

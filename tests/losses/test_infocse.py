@@ -1,4 +1,4 @@
-"""InfoCSE's arguments and DiffCSE beside it: what each of them changes, and what not."""
+"""The arguments of InfoCSE and DiffCSE: what each of them changes and what it does not change."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def assert_equal(found, expected, factor=1.0, rtol=1e-9, atol=1e-14):
 
 
 @pytest.mark.parametrize("head", ["projector", "tanh", None])
-def test_without_its_own_term_it_is_simcse_under_the_same_head(build, sentences, head):
-    model = build("bert-mlm").double()  # with dropout, of which a seed draws the same for all
+def test_without_the_masked_lm_term_the_loss_is_simcse(build, sentences, head):
+    model = build("bert-mlm").double()  # with dropout, which a seed makes equal for all
     simcse = SimCSELoss(model, head=head)
     expected, reference = terms_and_gradients(model, simcse, sentences)
     assert expected["contrastive"] > 1e-3
@@ -55,7 +55,7 @@ def test_without_its_own_term_it_is_simcse_under_the_same_head(build, sentences,
     assert any(name.startswith("head") and g.abs().sum() > 0 for name, g in reference.items()) == (head is not None)
 
 
-def test_the_weights_scale_their_terms_and_all_gradients(model, sentences):
+def test_weights_scale_terms_and_gradients(model, sentences):
     weight, found = 0.01, {}
     for each in (weight, 1.0):
         torch.manual_seed(1)
@@ -69,7 +69,7 @@ def test_the_weights_scale_their_terms_and_all_gradients(model, sentences):
         assert_equal(gradients, in_full, weight)
 
 
-def test_the_contrastive_weight_scales_its_term_and_0_leaves_the_others(model, sentences):
+def test_a_contrastive_weight_of_0_keeps_the_other_terms(model, sentences):
     found = {}
     for weight in (1.0, 0.25, 0.0):
         torch.manual_seed(1)
@@ -80,7 +80,7 @@ def test_the_contrastive_weight_scales_its_term_and_0_leaves_the_others(model, s
     assert_equal(encoders(found[0.0][1]), encoders(found[1.0][1]))
 
 
-def test_without_detaching_the_lower_layers_learn_from_the_masked_text(model, sentences):
+def test_without_detach_the_lower_layers_learn_from_the_masked_text(model, sentences):
     found = {}
     for detach in (True, False):
         torch.manual_seed(1)
@@ -96,7 +96,7 @@ def test_without_detaching_the_lower_layers_learn_from_the_masked_text(model, se
 
 @pytest.mark.parametrize("head", ["projector", "tanh", None])
 @pytest.mark.parametrize("loss_class", [InfoCSELoss, DiffCSELoss])
-def test_the_networks_get_the_encoders_vector_and_in_diffcse_the_heads(model, sentences, loss_class, head, monkeypatch):
+def test_the_networks_read_the_encoders_vector_and_diffcse_the_heads(model, sentences, loss_class, head, monkeypatch):
     options = {"mlm_weight": 0.5} if loss_class is InfoCSELoss else {}
     loss = loss_class(model, head=head, rtd_weight=0.5, **options).double()
     loss.group_by_length = False
@@ -114,7 +114,7 @@ def test_the_networks_get_the_encoders_vector_and_in_diffcse_the_heads(model, se
         torch.testing.assert_close(found, expected)
 
 
-def test_with_detection_alone_it_is_diffcse(model, sentences):
+def test_with_only_the_detection_term_the_loss_is_diffcse(model, sentences):
     torch.manual_seed(1)
     infocse = InfoCSELoss(model, mlm_weight=0, head=None, rtd_weight=0.3)
     diffcse = DiffCSELoss(model, head=None, rtd_weight=0.3)
@@ -152,7 +152,7 @@ def test_diffcse_by_hand(model, sentences):
     assert terms["rtd"].item() == pytest.approx(0.3 * sum(found) / len(found), rel=1e-9)
 
 
-def test_an_auxiliary_network_by_path_and_no_argument_beside_it_is_dropped(build, model, sentences, tmp_path):
+def test_arguments_that_contradict_a_saved_auxiliary_network_are_refused(build, model, sentences, tmp_path):
     stage1 = AuxiliaryMLMPretrainingLoss(model, split_layer=1, extra_layers=2)
     stage1.save_auxiliary(tmp_path / "aux")
     loss = InfoCSELoss(model, auxiliary=tmp_path / "aux", mlm_weight=0.5)
@@ -174,7 +174,7 @@ def test_an_auxiliary_network_by_path_and_no_argument_beside_it_is_dropped(build
         InfoCSELoss(build("roberta"), auxiliary=made)
 
 
-def test_a_resumed_run_needs_no_folder_of_stage_1(build, tmp_path):
+def test_a_resumed_run_does_not_need_the_folder_of_stage_1(build, tmp_path):
     model = build("bert-mlm")
     AuxiliaryMLMPretrainingLoss(model).save_auxiliary(tmp_path / "stage1")
     saved = InfoCSELoss(model, auxiliary=tmp_path / "stage1")
@@ -186,7 +186,7 @@ def test_a_resumed_run_needs_no_folder_of_stage_1(build, tmp_path):
     assert torch.equal(restored.head.linear.weight, saved.head.linear.weight)
 
 
-def test_the_generator_takes_the_head_that_was_trained(build, tmp_path):
+def test_the_generator_uses_the_trained_head(build, tmp_path):
     """An encoder whose checkpoint has no head, after stage 1."""
     plain = build("bert")
     stage1 = AuxiliaryMLMPretrainingLoss(plain)

@@ -88,7 +88,7 @@ def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, 
     assert len(found) > 20
 
 
-def test_nothing_of_a_mini_batch_is_held(build, sentences):
+def test_no_activation_of_a_mini_batch_is_kept(build, sentences):
     """What autograd keeps does not grow with the rows, but for their ids, vectors and scores."""
 
     def held(mini_batch_size, rows):
@@ -102,7 +102,7 @@ def test_nothing_of_a_mini_batch_is_held(build, sentences):
     assert held(None, 64) - held(None, 32) > 20 * (held(4, 64) - held(4, 32)) > 0
 
 
-def test_mini_batches_in_the_trainers_mixed_precision(build, sentences, tmp_path, monkeypatch):
+def test_mini_batches_with_mixed_precision(build, sentences, tmp_path, monkeypatch):
     """The run's precision is there in the second pass too: the same steps as without recomputation."""
 
     def trained():
@@ -121,7 +121,7 @@ def test_mini_batches_in_the_trainers_mixed_precision(build, sentences, tmp_path
     torch.testing.assert_close(twice, trained(), rtol=1e-3, atol=1e-4)
 
 
-def test_inside_a_loss_that_replays_passes(build, sentences, no_pass_costs):
+def test_mini_batches_inside_matryoshka_loss(build, sentences, no_pass_costs):
     """Each of Matryoshka's widths gets the pass as it was."""
     found = []
     for by_length in (False, True):
@@ -167,7 +167,7 @@ UNUSUAL = {
 
 @pytest.mark.parametrize("unusual", UNUSUAL)
 @pytest.mark.parametrize("mini_batch_size", [None, 3])
-def test_models_that_are_not_as_others(build, sentences, no_pass_costs, unusual, mini_batch_size):
+def test_models_with_unusual_modules(build, sentences, no_pass_costs, unusual, mini_batch_size):
     """Where padding counts, no row is cut; value and gradient are the plain path's."""
     found = []
     for plain in (True, False):
@@ -186,7 +186,7 @@ def test_models_that_are_not_as_others(build, sentences, no_pass_costs, unusual,
     assert len(found[0][1]) > 10
 
 
-def test_prompts_and_masks_that_begin_late(build, sentences, no_pass_costs):
+def test_prompts_and_left_padded_masks(build, sentences, no_pass_costs):
     model = build(dropout=False)
     model[1].include_prompt = False
     loss = SimCSELoss(model, head=None)
@@ -200,7 +200,7 @@ def test_prompts_and_masks_that_begin_late(build, sentences, no_pass_costs):
         loss.group_by_length = True
 
 
-def test_layer_states_are_not_read_of_replicas(build, sentences):
+def test_losses_that_read_layers_refuse_data_parallel(build, sentences):
     """DataParallel's threads would write the states of all replicas into one place."""
     model = build()
     batch = [model.preprocess(sentences), model.preprocess(sentences[::-1])]
@@ -211,7 +211,7 @@ def test_layer_states_are_not_read_of_replicas(build, sentences):
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 100))
-def test_groups_hold_every_row_once_and_cost_the_least_of_equal_chunks(lengths, pass_cost):
+def test_groups_contain_every_row_once_and_cost_least(lengths, pass_cost):
     groups = cheapest_groups(lengths, pass_cost)
     assert sorted(row for rows in groups for row in rows) == list(range(len(lengths)))
 
@@ -250,7 +250,7 @@ class Waits(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_a_step_waits_for_the_device_for_the_chosen_positions_alone(build, sentences, name):
+def test_a_step_synchronises_only_for_the_chosen_positions(build, sentences, name):
     """As on a GPU, where rows are not grouped by length: a tensor whose size depends on values must be waited for."""
     loss = build_loss(name, build())
     loss.group_by_length = False

@@ -89,7 +89,7 @@ def step(build, sentences, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("way", ["Trainer", "ContrastiveTrainer"])
 @pytest.mark.parametrize("name", OWNERS)
-def test_what_a_loss_owns_runs_in_bfloat16_and_its_objectives_do_not(step, name, way):
+def test_owned_modules_run_in_bfloat16_and_objectives_in_float32(step, name, way):
     plain, _, expected = step(name, way)
     assert {kind for found in plain.values() for kind in found} == {torch.float32}
     kinds, objectives, terms = step(name, way, bf16=True)
@@ -104,7 +104,7 @@ def test_what_a_loss_owns_runs_in_bfloat16_and_its_objectives_do_not(step, name,
 @pytest.mark.parametrize("way", ["fit", "ContrastiveTrainer"])
 @pytest.mark.parametrize("name", OWNERS)
 @pytest.mark.skipif(not GPU, reason="float16 is for a GPU; on a CPU, use_amp does nothing")
-def test_what_a_loss_owns_runs_in_float16(step, name, way):
+def test_owned_modules_run_in_float16(step, name, way):
     kinds, objectives, terms = step(name, way, **({} if way == "fit" else {"fp16": True}))
     _, _, expected = step(name, "Trainer")
     assert len(kinds) >= OWNERS[name][1]

@@ -1,4 +1,4 @@
-"""Stage 1 against a computation of its own: transformers' masked-LM model and its layers, called one by one."""
+"""Stage 1 against transformers' masked-LM model, whose layers are called one by one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_both_terms_and_all_gradients(build, checkpoint, sentences, monkeypatch,
 
 
 @pytest.mark.parametrize("family", ["bert", "mpnet", "electra", "modernbert"])
-def test_the_auxiliary_term_is_that_of_a_network_with_the_encoders_lower_half(build, sentences, family):
+def test_the_auxiliary_term_uses_the_encoders_lower_layers(build, sentences, family):
     """After steps that moved the encoder away from what was copied; so that what is saved is what was trained."""
     model = build(family, dropout=False)
     loss = AuxiliaryMLMPretrainingLoss(model)

@@ -233,7 +233,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_models_that_a_loss_can_not_take(build, name):
+def test_models_that_are_refused(build, name):
     make, refusing, message, taking = REFUSED[name]
     model = make(build)
     for loss_class in refusing:
@@ -265,7 +265,7 @@ def test_the_first_module_and_its_task(checkpoint, task):
 
 
 @pytest.mark.parametrize("loss_class", [SimCSELoss, TwinsLoss])
-def test_one_dict_in_place_of_a_list_of_dicts(build, sentences, loss_class):
+def test_a_dict_instead_of_a_list_of_dicts_is_refused(build, sentences, loss_class):
     model = build()
     for given in (model.preprocess(sentences), sentences[:1]):
         with pytest.raises(ValueError, match=r"call loss\(\[model.preprocess"):
@@ -273,7 +273,7 @@ def test_one_dict_in_place_of_a_list_of_dicts(build, sentences, loss_class):
 
 
 @pytest.mark.parametrize("loss_class", LOSSES)
-def test_wrong_numbers_of_columns_and_columns_that_are_no_text(build, sentences, loss_class):
+def test_wrong_numbers_of_columns_and_columns_without_text_are_refused(build, sentences, loss_class):
     model = build()
     loss = loss_class(model)
     for count in (0, 3):
@@ -284,7 +284,7 @@ def test_wrong_numbers_of_columns_and_columns_that_are_no_text(build, sentences,
 
 
 @pytest.mark.parametrize("added", [1, 400])
-def test_tokens_without_an_embedding(build, sentences, added):
+def test_tokens_without_an_embedding_are_refused(build, sentences, added):
     model = build()
     model.tokenizer.add_tokens([f"word{number}" for number in range(added)])
     with pytest.raises(ValueError, match="resize_token_embeddings"):

@@ -1,4 +1,4 @@
-"""SimCSE's masked-LM term against computations of its own: in float64, dropout 0."""
+"""SimCSE's masked-LM term against separate computations in float64 without dropout."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_both_terms_and_all_gradients(build, checkpoint, sentences, monkeypatch,
         torch.testing.assert_close(own[name], theirs[name], rtol=1e-7, atol=1e-10, msg=lambda t, n=name: f"{n}: {t}")
 
 
-def test_nothing_masked_is_no_loss(build, sentences):
+def test_without_masked_tokens_the_masked_lm_term_is_0(build, sentences):
     loss = SimCSELoss(build("bert-mlm"), mlm_weight=0.1, mask_rate=1e-9)
     terms = loss([loss.model.preprocess(sentences)])
     assert terms["mlm"].item() == 0
@@ -72,7 +72,7 @@ def test_nothing_masked_is_no_loss(build, sentences):
 
 
 @pytest.mark.parametrize("longer", [0, 1])
-def test_of_two_columns_both_are_masked(build, sentences, monkeypatch, longer):
+def test_both_of_two_columns_are_masked(build, sentences, monkeypatch, longer):
     model = build("bert-mlm", dropout=False)
     loss, seen = SimCSELoss(model, mlm_weight=0.5), []
     loss.mlm_head.eval()
@@ -104,7 +104,7 @@ def test_of_two_columns_both_are_masked(build, sentences, monkeypatch, longer):
 
 
 @pytest.mark.parametrize("prompts", [("the red ", "a blue "), (None, "the red "), ("the red ", None)])
-def test_the_prompt_of_each_column_is_left_whole(build, sentences, monkeypatch, prompts):
+def test_prompts_are_not_masked(build, sentences, monkeypatch, prompts):
     model = build("bert-mlm")
     loss, seen = SimCSELoss(model, mlm_weight=0.1, mask_rate=1.0), []
     masking = loss.masking.forward
@@ -115,7 +115,7 @@ def test_the_prompt_of_each_column_is_left_whole(build, sentences, monkeypatch, 
         assert chosen[:, 1:3].any() == chosen[:, 1:3].all() == (prompt is None)
 
 
-def test_pairs_without_a_head_are_sentence_transformers_loss(build, sentences):
+def test_pairs_without_a_head_equal_sentence_transformers_loss(build, sentences):
     model = build(dropout=False)
     batch = [model.preprocess(part) for part in (sentences, sentences[::-1])]
     ours = SimCSELoss(model, head=None)([dict(column) for column in batch]).total
@@ -124,7 +124,7 @@ def test_pairs_without_a_head_are_sentence_transformers_loss(build, sentences):
     torch.testing.assert_close(ours, theirs)
 
 
-def test_terms_as_the_tensor_that_loops_expect():
+def test_terms_behave_like_the_tensor_of_their_sum():
     weight = torch.tensor(2.0, requires_grad=True)
     terms = LossTerms(contrastive=weight * 3, mlm=weight * 1)
     assert float(terms) == terms.item() == 8
@@ -137,7 +137,7 @@ def test_terms_as_the_tensor_that_loops_expect():
     assert weight.grad.item() == 1
 
 
-def test_the_mode_in_which_an_encoder_was_loaded(build, sentences, tmp_path):
+def test_an_encoder_in_evaluation_mode_gives_a_warning(build, sentences, tmp_path):
     """Its container is in training mode, so that it looks as if it were."""
     build().save_pretrained(str(tmp_path))
     model = SentenceTransformer(str(tmp_path), device="cpu")

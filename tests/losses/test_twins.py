@@ -20,8 +20,8 @@ TRANSLATIONS = ["the small cat sleeps on a warm chair and rain falls", "dogs", "
 
 
 @pytest.fixture
-def made(build, german, sentences):
-    """``made(route, dropout, **options)``: a loss in float64 without a queue, and a batch of it."""
+def twins(build, german, sentences):
+    """``twins(route, dropout, **options)``: a loss in float64 without a queue, and a batch of it."""
 
     def make(route="columns", dropout=False, *, queue_batches=0, **options):
         model = build(dropout=dropout)
@@ -52,11 +52,11 @@ def run(loss, columns, labels=None):
 
 
 def vectors(loss, columns, labels=None):
-    """[CLS] of the views, each in a pass of its own."""
+    """[CLS] of the views, each from a separate pass."""
     return loss.encode_views(fresh(columns), labels, pooling="cls")
 
 
-def test_margin_of_tokens_by_hand(build):
+def test_the_margin_of_tokens_by_hand(build):
     """All tokens have the embedding e1, one has e2: y is e1, and the fused mean (2 + 0.8, 0.2) / 3."""
     model = build(dropout=False)
     matrix = model.transformers_model.get_input_embeddings().weight
@@ -81,9 +81,9 @@ def test_margin_of_tokens_by_hand(build):
         assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_margin_under_dropout(made):
+def test_the_margin_under_dropout(twins):
     """The means of the tokens know nothing of it, and both pairs of vectors have the gradient of eq. 8."""
-    loss, columns, _ = made(dropout=True)
+    loss, columns, _ = twins(dropout=True)
     views = loss.encode_twins(*map(TokenBatch.of, columns))
     h, identical, fraternal, x, _, x_fraternal = views
     assert not torch.allclose(h, identical)
@@ -100,8 +100,8 @@ def test_the_margin_under_dropout(made):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-13)
 
 
-def test_weights_scale_the_terms_and_their_gradients(made):
-    loss, columns, _ = made(dropout=True)
+def test_weights_scale_the_terms_and_their_gradients(twins):
+    loss, columns, _ = twins(dropout=True)
     weights = {"identical": 0.5, "fraternal": 2.0, "twins": 3.0}
     alone = {}
     for name in weights:
@@ -131,10 +131,10 @@ def test_weights_scale_the_terms_and_their_gradients(made):
         ("columns", ("fraternal", "twins"), 2, ["identical"]),
     ],
 )
-def test_views_that_no_term_needs_are_not_encoded(made, recwarn, route, zeros, views, names):
-    loss, columns, labels = made(route)
+def test_views_that_no_term_needs_are_not_encoded(twins, recwarn, route, zeros, views, names):
+    loss, columns, labels = twins(route)
     whole = loss(fresh(columns), labels)
-    other, _, _ = made(route, queue_batches=2, **{f"{name}_weight": 0 for name in zeros})
+    other, _, _ = twins(route, queue_batches=2, **{f"{name}_weight": 0 for name in zeros})
     other.group_by_length = False
     passes = []
     other.model.register_forward_pre_hook(lambda _, inputs: passes.append(dict(inputs[0])))
@@ -148,14 +148,14 @@ def test_views_that_no_term_needs_are_not_encoded(made, recwarn, route, zeros, v
     assert not [warning for warning in recwarn if "one column" in str(warning.message)]
 
 
-def test_one_column_is_the_ablation_without_translations(made):
-    loss, columns, _ = made()
+def test_one_column_gives_the_ablation_without_translations(twins):
+    loss, columns, _ = twins()
     with pytest.warns(UserWarning, match="received one column"):
         alone = loss(fresh(columns[:1]))
     assert list(alone) == ["identical"]
     torch.testing.assert_close(alone["identical"], loss(fresh(columns))["identical"])
     with pytest.raises(ValueError, match=r"takes 2 \(sentences and translations\) .* got 1\. .*identical_weight is 0"):
-        made(identical_weight=0)[0](columns[:1])
+        twins(identical_weight=0)[0](columns[:1])
 
 
 # Frozen embeddings.
@@ -163,8 +163,8 @@ def test_one_column_is_the_ablation_without_translations(made):
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
-def test_this_loss_alone_freezes_the_embeddings(made, count, mini_batch_size):
-    loss, columns, _ = made(dropout=True, mini_batch_size=mini_batch_size)
+def test_only_this_loss_freezes_the_embeddings(twins, count, mini_batch_size):
+    loss, columns, _ = twins(dropout=True, mini_batch_size=mini_batch_size)
     encoder = loss.model.transformers_model
     before = {name: parameter.detach().clone() for name, parameter in encoder.named_parameters()}
     optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-2, weight_decay=0.1)
@@ -187,9 +187,7 @@ def test_this_loss_alone_freezes_the_embeddings(made, count, mini_batch_size):
 @pytest.mark.parametrize(("pooling", "key_momentum", "include_prompt"), [
     ("cls", None, True), ("mean", None, False), ("mean", 0.5, False), ("max", 0.5, True),
 ])  # fmt: skip
-def test_what_is_trained_leaves_the_prompt_out_as_the_model_does(
-    build, sentences, pooling, key_momentum, include_prompt
-):
+def test_training_ignores_a_prompt_if_the_model_does(build, sentences, pooling, key_momentum, include_prompt):
     """``train_pooling`` of the model's own kind gives what the model's own sentence embeddings give."""
     model = build(pooling=pooling, dropout=False)
     model[1].include_prompt = include_prompt

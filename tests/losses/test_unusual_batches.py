@@ -23,7 +23,7 @@ from st_contrastive import (
     text_dataset,
 )
 from st_contrastive.encoder.model_facts import ModelState
-from st_contrastive.encoder.token_batch import TokenBatch, unflattened
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses import Step
 from st_contrastive.training import ContrastiveTrainer
 from tests.cases import CASES, ONE_OF_EACH, SMALL, arguments_of, build_loss, columns, crossed, with_encoder
@@ -72,7 +72,7 @@ def vectors_of(loss, batch):
 
 @pytest.mark.parametrize("make", [longformer, bert_with_types])
 @pytest.mark.parametrize("mini_batch_size", [None, 3])
-def test_a_tensor_of_the_first_module_travels_with_its_rows(build, sentences, no_pass_costs, make, mini_batch_size):
+def test_tensors_with_an_entry_per_token_follow_their_rows(build, sentences, no_pass_costs, make, mini_batch_size):
     model = make(build)
     batch = model.preprocess(sentences)
     expected = model(dict(batch))["sentence_embedding"]
@@ -105,7 +105,7 @@ class PerRow(torch.nn.Module):
 
 @pytest.mark.parametrize("kind", [list, torch.tensor])
 @pytest.mark.parametrize("mini_batch_size", [None, 3])
-def test_an_entry_of_each_row_travels_with_it(build, sentences, kind, mini_batch_size):
+def test_tensors_with_an_entry_per_row_follow_their_rows(build, sentences, kind, mini_batch_size):
     model = build(dropout=False)
     model.append(PerRow("year"))
     batch = {**model.preprocess(sentences), "year": kind([0.1 * number for number in range(len(sentences))])}
@@ -116,13 +116,13 @@ def test_an_entry_of_each_row_travels_with_it(build, sentences, kind, mini_batch
 
 
 @pytest.mark.parametrize("value", [torch.zeros(3), torch.zeros(2, 5), torch.tensor(1.0), ["a", "b"]])
-def test_what_belongs_to_no_row_and_no_token_is_refused_by_name(build, sentences, value):
+def test_tensors_of_another_shape_are_refused_by_name(build, sentences, value):
     model = build()
     with pytest.raises(ValueError, match="'year'"):
         SimCSELoss(model)([{**model.preprocess(sentences), "year": value}])
 
 
-def test_pairs_are_not_composed_of_tokens_with_a_tensor_of_their_own(build, sentences):
+def test_conisi_refuses_further_tensors_per_token(build, sentences):
     model = longformer(build)
     with pytest.raises(ValueError, match="global_attention_mask"):
         ConIsILoss(model)([model.preprocess(sentences)])
@@ -138,7 +138,7 @@ def bigbird(build):
 
 
 @pytest.mark.parametrize("kind", [SimCSELoss, ConIsILoss])
-def test_families_outside_the_list_are_not_grouped(build, sentences, no_pass_costs, kind):
+def test_unknown_families_are_not_grouped_by_length(build, sentences, no_pass_costs, kind):
     """BigBird leaves its sparse attention for good under a short text."""
     model = bigbird(build)
     model.max_seq_length = 64
@@ -163,7 +163,7 @@ def test_families_outside_the_list_are_not_grouped(build, sentences, no_pass_cos
     "family", ["bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "electra", "albert", "deberta"]
 )
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_padding_changes_no_vector_of_the_families_in_the_list(build, sentences, family, pooling):
+def test_padding_does_not_change_vectors_of_known_families(build, sentences, family, pooling):
     model = build(family, pooling, dropout=False)
     assert ModelState.of(model).ignores_padding
     whole = model(model.preprocess([*sentences, "rain " * 50]))["sentence_embedding"]
@@ -177,7 +177,7 @@ def test_padding_changes_no_vector_of_the_families_in_the_list(build, sentences,
 
 
 @pytest.mark.parametrize("kind", [SimCSELoss, InfoCSELoss])
-def test_a_recomputation_draws_the_same_on_apples_devices_too(build, sentences, monkeypatch, kind):
+def test_a_recomputation_draws_the_same_numbers_on_mps(build, sentences, monkeypatch, kind):
     """torch's checkpoint restores no state of MPS; the pretended one counts how often it was read."""
     model = build("bert-mlm")
     loss = kind(model, mini_batch_size=4)
@@ -229,7 +229,7 @@ def test_batches_of_one_sentence(build, sentences, loss_class):
         loss_class(model.train())([dict(lone)])
 
 
-def test_a_queue_gives_one_sentence_its_negatives(build, sentences):
+def test_a_queue_provides_negatives_for_a_single_sentence(build, sentences):
     model = build()
     for loss in (TwinsLoss(model, fraternal_weight=0, twins_weight=0), MomentumContrastLoss(model)):
         for sentence in sentences[:3]:
@@ -238,7 +238,7 @@ def test_a_queue_gives_one_sentence_its_negatives(build, sentences):
 
 
 @pytest.mark.parametrize("share", [1.0, 0.8])
-def test_a_copy_in_place_of_the_translation_is_warned_of_once(build, sentences, share):
+def test_a_copy_instead_of_a_translation_gives_one_warning(build, sentences, share):
     model = build()
     loss = TwinsLoss(model)
     second = [text if i < share * len(sentences) else text + " rain" for i, text in enumerate(sentences)]
@@ -283,7 +283,7 @@ def test_a_flat_batch_is_read_as_rows_and_the_model_stays_as_it_was(build, sente
 @pytest.mark.parametrize("texts", [["rain falls"], ["a", "", "two dogs run along the river"]], ids=["one", "empty"])
 def test_a_flat_batch_of_odd_texts(build, texts):
     model = flatten_batches(build())
-    batch = TokenBatch.of(unflattened(model.preprocess(texts), pad_token_id=model.tokenizer.pad_token_id))
+    batch = TokenBatch.of(model.preprocess(texts), pad_token_id=model.tokenizer.pad_token_id)
     model[0].can_flatten_inputs = False
     expected = model.preprocess(texts)
     assert torch.equal(batch.ids, expected["input_ids"])

@@ -67,7 +67,7 @@ def test_the_generator_may_have_fewer_positions(build):
 
 
 @pytest.mark.parametrize("family", ["deberta", "modernbert", "xlnet"])
-def test_encoders_without_a_table_of_positions_take_any_length(build, family):
+def test_encoders_without_a_position_table_accept_any_length(build, family):
     model = build(family)
     model.max_seq_length = 2 * LIMIT
     texts = ["rain falls " * LIMIT, "the lake is cold"]
@@ -98,7 +98,7 @@ def test_an_encoder_without_an_embedding_matrix_trains_as_it_does_elsewhere(buil
 @pytest.mark.parametrize(("family", "refused"), [
     ("funnel", "does not expose its layers|no suitable masked-LM head"), ("xlnet", "no suitable masked-LM head"),
 ])  # fmt: skip
-def test_families_that_some_losses_can_not_take(build, sentences, family, refused):
+def test_families_that_some_losses_refuse(build, sentences, family, refused):
     model = build(family, "mean")
     for loss_class in (InfoCSELoss, AuxiliaryMLMPretrainingLoss, DiffCSELoss):
         with pytest.raises(ValueError, match=refused) as caught:
@@ -120,7 +120,7 @@ def test_a_copy_gives_the_states_of_all_layers(checkpoint, sentences):
     assert torch.isfinite(MomentumContrastLoss(model.train())([model.preprocess(sentences)]).total)
 
 
-def test_settings_with_one_entry_a_layer(build, sentences):
+def test_a_configuration_with_one_entry_per_layer(build, sentences):
     """Longformer's window: the head and the auxiliary network have fewer layers."""
     config = transformers.LongformerConfig(
         vocab_size=109, max_position_embeddings=66, attention_window=[4, 4, 8, 8], **SMALL

@@ -75,7 +75,7 @@ def test_by_hand():
     assert info_nce(h, h, temperature=1.0, negatives=queue, negative_weights=p).item() == pytest.approx(by_hand)
 
 
-def test_weight_zero_takes_a_negative_out_of_value_and_gradient():
+def test_a_negative_of_weight_0_has_no_effect_and_no_gradient():
     h, plus = rows(4, 3, 0).requires_grad_(), rows(4, 3, 1)
     negatives = torch.cat([rows(2, 3, 2), torch.zeros(1, 3, dtype=torch.float64)])
     plain = info_nce(h, plus, temperature=0.05, negatives=negatives[:2])
@@ -101,7 +101,7 @@ def test_gradcheck():
     assert gradcheck(lambda h, plus: info_nce(h, plus, temperature=0.3, offset=1, **options), inputs)
 
 
-def test_half_precision_is_scored_in_full():
+def test_half_precision_is_converted_to_float32():
     h, plus = rows(8, 16, 0).bfloat16(), rows(8, 16, 1).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = info_nce(h, plus, temperature=0.05)

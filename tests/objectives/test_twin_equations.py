@@ -47,14 +47,14 @@ def test_equals_the_loop(rows, width, input_width, seed):
     assert scaled.item() == pytest.approx(found.item(), rel=1e-9, abs=1e-12)
 
 
-def test_a_cosine_that_all_rows_have_is_given_as_a_number():
+def test_one_number_instead_of_equal_cosines():
     sims = [2 * torch.rand(5, dtype=torch.float64) - 1 for _ in range(3)]
     expected = twins_margin(*sims[:2], torch.ones(5, dtype=torch.float64), sims[2])
     assert twins_margin(*sims[:2], 1.0, sims[2]).item() == pytest.approx(expected.item(), rel=1e-12)
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.sampled_from([0, 0.3, 0.8, 1]), st.booleans(), st.integers(0, 10**6))
-def test_fusion_is_that_of_a_loop(count, width, epsilon, full, seed):
+def test_fusion_equals_a_loop(count, width, epsilon, full, seed):
     """Equation 3, position by position; a language whose share is 0 has no token."""
     y, y_f = draw(count * width, 3, seed).view(count, width, 3), draw(count * width, 3, seed + 1).view(count, width, 3)
     masks = (torch.rand(2, count, width, generator=torch.Generator().manual_seed(seed)) < 0.6).long()

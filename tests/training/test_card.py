@@ -13,8 +13,8 @@ from tests.cases import without_the_package
 
 
 @pytest.fixture
-def saved(build, arguments, sentences, tmp_path):
-    """``saved(text)``: folder of a model that was trained for a step, with the text in its card."""
+def saved_card(build, arguments, sentences, tmp_path):
+    """``saved_card(text)``: folder of a model that was trained for a step, with the text in its card."""
 
     def save(text=""):
         model, data = build(), stc.text_dataset(sentences)
@@ -27,8 +27,8 @@ def saved(build, arguments, sentences, tmp_path):
     return save
 
 
-def test_the_card_names_the_package_and_quotes_no_text(saved, sentences):
-    folder = saved("| setting | value |\n|---|---|\n| recipe | own-text |")
+def test_the_card_names_the_package_and_quotes_no_text(saved_card, sentences):
+    folder = saved_card("| setting | value |\n|---|---|\n| recipe | own-text |")
     card = ModelCard.load(folder / "README.md")
     assert "SimCSELoss" in card.text
     assert not any(sentence in card.text for sentence in sentences)

@@ -27,7 +27,7 @@ class After(TrainerCallback):
 
 
 @pytest.mark.parametrize("method", ["simcse", "conisi", "twins", "infocse", "diffcse", "momentum", "pretraining"])
-def test_a_term_that_ends_where_equal_vectors_have_it(made, arguments, method):
+def test_a_term_at_its_chance_level_is_a_collapse(made, arguments, method):
     """Weights and the queue are counted; what is not contrasted is not watched."""
     options = {"twins": {"identical_weight": 8.0, "fraternal_weight": 0.1}, "infocse": {"contrastive_weight": 8.0}}
     loss, data = made(method, **options.get(method, {}))
@@ -46,7 +46,7 @@ def test_a_term_that_ends_where_equal_vectors_have_it(made, arguments, method):
 
 
 class Own(SimCSELoss):
-    """A user's loss with a term of its own name."""
+    """A user's loss whose term has another name."""
 
     def compute_terms(self, step, batches, labels):
         return {"mine": 8 * super().compute_terms(step, batches, labels)["contrastive"]}
@@ -56,7 +56,7 @@ class Own(SimCSELoss):
 
 
 @pytest.mark.parametrize("rate", [1e-3, 50.0])
-def test_a_loss_of_ones_own_is_watched(build, arguments, sentences, rate):
+def test_a_custom_loss_is_checked_for_collapse(build, arguments, sentences, rate):
     loss = Own(build())
     options = arguments(learning_rate=rate, max_steps=20, lr_scheduler_type="constant", save_strategy="no")
     run = ContrastiveTrainer(loss.model, options, text_dataset(sentences), loss=loss)
@@ -68,14 +68,14 @@ def test_a_loss_of_ones_own_is_watched(build, arguments, sentences, rate):
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
-def test_equal_vectors_and_such_that_are_not_finite(trainer, value):
+def test_equal_or_infinite_vectors_are_a_collapse(trainer, value):
     run = trainer("simcse", max_steps=1, save_strategy="no", callbacks=[After(lambda weight: weight.fill_(value))])
     with pytest.warns(UserWarning, match="The run collapsed"):
         run.train()
     assert ("equal" if value == 0 else "not finite") in run.collapsed
 
 
-def test_vectors_that_were_equal_before_the_run_are_no_collapse(trainer):
+def test_vectors_that_were_equal_before_the_run_are_not_a_collapse(trainer):
     def run(**options):
         run = trainer("simcse", **options)
         with torch.no_grad():
@@ -91,27 +91,27 @@ def test_vectors_that_were_equal_before_the_run_are_no_collapse(trainer):
         assert "equal" in trained.fault_at_start
 
 
-def test_a_collapse_is_judged_and_printed_by_one_number(trainer):
+def test_the_printed_number_of_a_collapse_is_the_compared_one(trainer):
     run = trainer("simcse", save_strategy="no")
     level = run.loss.chance_level(4)
     run.state.log_history = [{"loss": 1.0, "contrastive": level + change} for change in (0,) * 9 + (0.4, 0.4, -0.5)]
-    with pytest.warns(UserWarning, match=rf"ends at {level + 0.1:.3g}, .* equal vectors have {level:.3g}"):
+    with pytest.warns(UserWarning, match=rf"ends at {level + 0.1:.3g} .*equal vectors have {level:.3g}"):
         assert find_collapse(run)
 
 
-def test_a_loss_that_is_not_finite(trainer):
+def test_an_infinite_loss_is_a_collapse(trainer):
     run = trainer("simcse", max_steps=1, save_strategy="no", logging_nan_inf_filter=False)
     run.compute_loss = lambda model, inputs, **_: next(model.parameters()).sum() * float("nan")
     with pytest.warns(UserWarning, match="last logged loss is nan"):
         run.train()
 
 
-def test_a_usual_run_did_not_collapse(trainer):
+def test_a_normal_run_is_not_a_collapse(trainer):
     run = trainer("conisi", save_strategy="no")
     run.collapsed = "from before"
     run.train()
     assert run.collapsed is None
     assert run.model.training
-    run.train_dataset = run.train_dataset.select([0] * 8)  # one text alone can't tell
+    run.train_dataset = run.train_dataset.select([0] * 8)  # one text is not enough
     run.train()
     assert run.collapsed is None

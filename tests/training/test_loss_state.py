@@ -31,7 +31,7 @@ def assert_same(first, second):
 
 
 @pytest.mark.parametrize("method", TRAINED_CASES)
-def test_what_is_saved_is_what_is_read(made, tmp_path, method):
+def test_a_saved_state_is_restored(made, tmp_path, method):
     loss, data = made(method)
     columns = [name for name in data.column_names if name != "label"]
     loss([loss.model.preprocess(data[name][:]) for name in columns]).backward()  # fills a queue
@@ -49,7 +49,7 @@ def test_what_is_saved_is_what_is_read(made, tmp_path, method):
     assert set(load_file(tmp_path / "new" / "folder" / FILE)) == set(before) - derived  # nothing of the encoder
 
 
-def test_what_follows_from_the_encoder_is_not_saved(made, tmp_path):
+def test_copies_of_the_encoders_layers_are_not_saved(made, tmp_path):
     """Stage 1 keeps a copy of the encoder's lower layers, which training neither reads nor changes."""
     loss = made("pretraining")[0]
     save_loss_state({"a": loss, "b": MatryoshkaLoss(loss.model, loss, [32])}, tmp_path)
@@ -59,7 +59,7 @@ def test_what_follows_from_the_encoder_is_not_saved(made, tmp_path):
     assert sum(".layer." in name for name in saved) == 2 * 16  # the upper layer, twice
 
 
-def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
+def test_several_losses_and_losses_of_sentence_transformers(made, tmp_path):
     first, _ = made("twins")
     model = first.model
     softmax = SoftmaxLoss(model, 32, num_labels=3)
@@ -85,7 +85,7 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
         (("infocse", {}), ("infocse", {"head": None}), "head is None, saved with 'tanh'"),
     ],
 )
-def test_what_does_not_fit_is_named_and_nothing_is_taken(made, tmp_path, saved, read, message):
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(made, tmp_path, saved, read, message):
     save_loss_state(made(saved[0], **saved[1])[0], tmp_path)
     loss, _ = made(read[0], **read[1])
     before = owned(loss)
@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_named_and_nothing_is_taken(made, tmp_path, saved, 
     assert_same(before, owned(loss))
 
 
-def test_a_loss_in_another_is_described_too(build, tmp_path):
+def test_a_loss_inside_another_loss_is_compared_too(build, tmp_path):
     """Also a loss of a user's own, whose base takes the rest of its arguments."""
 
     def wrapped(scale):
@@ -110,7 +110,7 @@ def test_a_loss_in_another_is_described_too(build, tmp_path):
         load_loss_state(Passing(build(), {(1, 2): 3}, temperature=0.2), tmp_path)
 
 
-def test_another_encoders_state(made, tmp_path, checkpoint):
+def test_the_state_of_another_encoder_is_refused(made, tmp_path, checkpoint):
     loss, _ = made("conisi")
     save_loss_state({"a": loss, "b": loss}, tmp_path)
     modules = [Transformer(str(checkpoint("bert"))), Pooling(32, "cls"), Dense(32, 24)]
@@ -124,7 +124,7 @@ def test_another_encoders_state(made, tmp_path, checkpoint):
     assert_same(before[1], owned(second))
 
 
-def test_what_a_resumed_run_may_change(made, tmp_path, build):
+def test_arguments_that_a_resumed_run_may_change(made, tmp_path, build):
     save_loss_state(made("infocse", mini_batch_size=4)[0], tmp_path)
     load_loss_state(made("infocse")[0], tmp_path)
     save_loss_state(stc.TwinsLoss(build(), queue_batches=np.int64(3), temperature=np.float64(0.05)), tmp_path)

@@ -47,7 +47,7 @@ def test_tied_weights_are_mixed_once():
     assert model.weight.tolist() == [1.0, 1.0]
 
 
-def test_the_start_as_a_state():
+def test_start_may_be_a_state_dict():
     model, start = models()
     interpolate_weights(model, {name: weight.clone() for name, weight in start.state_dict().items()}, 0.25)
     assert model.weight.tolist() == [1.0, 1.0]
@@ -55,7 +55,7 @@ def test_the_start_as_a_state():
         interpolate_weights(model, {}, 0.25)
 
 
-def test_what_is_refused(build):
+def test_other_models_are_refused(build):
     model, start = build(), build()
     for share in (-0.1, 1.5, math.nan, "half", True):
         with pytest.raises(ValueError, match="alpha must be a number of at least 0 and at most 1"):

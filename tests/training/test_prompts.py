@@ -46,7 +46,7 @@ def pairs(sentences):
     return stc.text_dataset(sentences[2:], sentences[:1:-1])
 
 
-def test_of_one_column_and_of_two(model, seen, sentences, pairs):
+def test_prompts_of_one_column_and_of_two(model, seen, sentences, pairs):
     texts = stc.text_dataset(sentences[2:])
     translations = stc.twins_dataset(sentences[2:], sentences[:1:-1])
     assert seen(stc.SimCSELoss(model), texts) == {"sentence": DEFAULT}
@@ -59,7 +59,7 @@ def test_of_one_column_and_of_two(model, seen, sentences, pairs):
     assert seen(stc.SimCSELoss(model), pairs) == {"sentence": QUERY, "other": DOCUMENT}
 
 
-def test_of_several_datasets(model, seen, sentences, pairs):
+def test_prompts_of_several_datasets(model, seen, sentences, pairs):
     data = {"a": stc.text_dataset(sentences[2:]), "b": pairs}
     found = seen(stc.SimCSELoss(model), data)
     assert found == {"a.sentence": DEFAULT, "b.sentence": QUERY, "b.other": DOCUMENT}
@@ -68,7 +68,7 @@ def test_of_several_datasets(model, seen, sentences, pairs):
     assert trainer.data_collator.prompts == f"{DEFAULT} " or trainer.data_collator.prompts["a"]
 
 
-def test_what_is_given_wins(model, seen, pairs, sentences):
+def test_prompts_in_the_arguments_or_the_collator_win(model, seen, pairs, sentences):
     assert seen(stc.SimCSELoss(model), pairs, prompts=f"{DOCUMENT} ") == dict.fromkeys(("sentence", "other"), DOCUMENT)
     assert seen(stc.SimCSELoss(model), pairs, prompts={"other": f"{QUERY} "}) == {"sentence": "", "other": QUERY}
     assert seen(stc.SimCSELoss(model), pairs, prompts="") == {"sentence": "", "other": ""}
@@ -76,7 +76,7 @@ def test_what_is_given_wins(model, seen, pairs, sentences):
     assert seen(stc.SimCSELoss(model), pairs, collator) == {"sentence": DOCUMENT, "other": ""}
 
 
-def test_the_arguments_are_left_as_they_are(model, arguments, pairs):
+def test_the_arguments_are_not_changed(model, arguments, pairs):
     options = arguments()
     ContrastiveTrainer(model, options, pairs, loss=stc.SimCSELoss(model))
     assert options.prompts is None

@@ -1,4 +1,4 @@
-"""A resumed run equals an uninterrupted one, from whole checkpoints alone; the best model is that of the best step."""
+"""A resumed run equals an uninterrupted run, only complete checkpoints count, and the best model is loaded."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.evaluation import SequentialEvaluator
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
-from transformers import BertConfig, BertModel, BertTokenizer, TrainerCallback
+from transformers import TrainerCallback
 
 import st_contrastive as stc
 from st_contrastive import SimCSELoss
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
 from st_contrastive.training.fingerprints import data_fingerprints
-from tests.cases import SMALL, TRAINED_CASES, WORDS, ByStep, assert_equal, crossed, state_of, switch_off_dropout
+from tests.cases import TRAINED_CASES, ByStep, assert_equal, crossed, state_of, switch_off_dropout
 
 
 @pytest.fixture
-def finished(trainer, tmp_path):
+def finished_run(trainer, tmp_path):
     """Folder of a run of SimCSE that ended."""
-    trainer("simcse", output_dir=str(tmp_path / "finished")).train()
-    return str(tmp_path / "finished")
+    trainer("simcse", output_dir=str(tmp_path / "finished_run")).train()
+    return str(tmp_path / "finished_run")
 
 
 @pytest.mark.parametrize("method", crossed(TRAINED_CASES, quick=("twins", "infocse").__contains__))
@@ -49,7 +49,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
     assert metrics["train_loss"] > 0
 
 
-def test_from_another_folder_with_accumulated_gradients_and_evaluations(trainer, tmp_path):
+def test_resuming_from_another_folder_with_gradient_accumulation_and_evaluations(trainer, tmp_path):
     """The arguments name the checkpoint; to evaluate more often changes no weight."""
     options = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
     whole = trainer("twins", **options)
@@ -65,7 +65,7 @@ def test_from_another_folder_with_accumulated_gradients_and_evaluations(trainer,
     "file",
     crossed(["loss_state.safetensors", "optimizer.pt", "trainer_state.json", "cut short"], quick="cut short".__eq__),
 )
-def test_a_checkpoint_that_is_not_whole_is_passed_over(trainer, file):
+def test_an_incomplete_checkpoint_is_skipped(trainer, file):
     whole = trainer("twins")
     whole.train()
     folder = Path(whole.args.output_dir)
@@ -89,7 +89,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(trainer, file):
     assert_equal(state_of(whole.loss), state_of(resumed.loss))
 
 
-def test_a_checkpoint_is_not_whole_while_another_run_replaces_it(trainer, monkeypatch):
+def test_a_checkpoint_is_incomplete_while_another_run_replaces_it(trainer, monkeypatch):
     trainer("twins", max_steps=2).train()
     second = trainer("twins", max_steps=2)
 
@@ -103,7 +103,7 @@ def test_a_checkpoint_is_not_whole_while_another_run_replaces_it(trainer, monkey
         trainer("twins").train(resume_from_checkpoint=True)
 
 
-def test_where_there_is_nothing_to_resume_from(trainer, made, arguments, tmp_path):
+def test_without_a_complete_checkpoint_resuming_is_refused(trainer, made, arguments, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none of the 0 checkpoints .* is complete"):
         trainer(output_dir=str(tmp_path / "new")).train(resume_from_checkpoint=True)
     loss, data = made()
@@ -123,14 +123,14 @@ def test_another_loss_is_refused_and_nothing_is_changed(trainer, made, arguments
     assert_equal(before, state_of(loss))
 
 
-def test_changed_arguments_are_refused(finished, trainer):
+def test_changed_arguments_are_refused(finished_run, trainer):
     default = trainer("simcse").args.to_dict()["optim"]  # not fused before torch 2.8
     changes = {
         "learning_rate": (0.001, 1e-5), "weight_decay": (0.0, 0.5), "lr_scheduler_type": ("linear", "constant"),
         "optim": (default, "sgd"), "per_device_train_batch_size": (4, 2), "seed": (42, 7),
         "gradient_accumulation_steps": (1, 2), "max_grad_norm": (1.0, 0.5), "prompts": (None, "a cat"),
     }  # fmt: skip
-    run = trainer("simcse", output_dir=finished, **{name: now for name, (_, now) in changes.items()})
+    run = trainer("simcse", output_dir=finished_run, **{name: now for name, (_, now) in changes.items()})
     before = state_of(run.loss)
     with pytest.raises(ValueError, match="checkpoint-6: these settings must match") as caught:
         run.train(resume_from_checkpoint=True)
@@ -139,21 +139,21 @@ def test_changed_arguments_are_refused(finished, trainer):
     assert_equal(before, state_of(run.loss))
 
 
-def test_other_prompts_of_the_model_are_refused(finished, trainer):
-    run = trainer("simcse", output_dir=finished)
+def test_other_prompts_of_the_model_are_refused(finished_run, trainer):
+    run = trainer("simcse", output_dir=finished_run)
     run.model.prompts, run.model.default_prompt_name = {"all": "a cat"}, "all"
     run = ContrastiveTrainer(run.model, run.args, run.train_dataset, loss=run.loss)
     with pytest.raises(ValueError, match=r"prompts is 'a cat', and was None\."):
         run.train(resume_from_checkpoint=True)
 
 
-def test_other_data_and_another_model_are_refused(finished, made, arguments, build):
+def test_other_data_and_another_model_are_refused(finished_run, made, arguments, build):
     loss, data = made("simcse")
 
     def resume(model=loss.model, data=data, **options):
         loss = SimCSELoss(model)
-        run = ContrastiveTrainer(model, arguments(output_dir=finished), data, loss=loss, **options)
-        run.train(resume_from_checkpoint=f"{finished}/checkpoint-4")
+        run = ContrastiveTrainer(model, arguments(output_dir=finished_run), data, loss=loss, **options)
+        run.train(resume_from_checkpoint=f"{finished_run}/checkpoint-4")
 
     for other in (data.select(range(8)), data.shuffle(seed=1)):
         with pytest.raises(ValueError, match=r"train_dataset is '\d+ rows .*, and was '10 rows"):
@@ -168,25 +168,7 @@ def test_other_data_and_another_model_are_refused(finished, made, arguments, bui
         resume(build(pooling="mean"))
     with pytest.raises(ValueError, match="model has other weights than at the start of the run"):
         resume(build("roberta"))
-    resume(SentenceTransformer(f"{finished}/checkpoint-4", device="cpu"))  # the checkpoint's own
-
-
-@pytest.fixture
-def large_model(tmp_path):
-    """``large_model(seed)``: an encoder with a vocabulary of 30,000, most of which no text has."""
-    ordinary = [f"[unused{number}]" for number in range(25_000)]
-    pieces = dict.fromkeys([*"[PAD] [UNK] [CLS] [SEP] [MASK]".split(), *ordinary, *WORDS])
-    pieces |= dict.fromkeys(f"w{number}" for number in range(30_000 - len(pieces)))
-    tokenizer = BertTokenizer(vocab={token: number for number, token in enumerate(pieces)}, model_max_length=64)
-
-    def build(seed=0):
-        torch.manual_seed(seed)
-        if not (tmp_path / f"encoder{seed}").exists():
-            BertModel(BertConfig(vocab_size=30_000, **SMALL)).save_pretrained(tmp_path / f"encoder{seed}")
-            tokenizer.save_pretrained(tmp_path / f"encoder{seed}")
-        return SentenceTransformer(str(tmp_path / f"encoder{seed}"), device="cpu")
-
-    return build
+    resume(SentenceTransformer(f"{finished_run}/checkpoint-4", device="cpu"))  # the checkpoint's own
 
 
 def change_one_weight(model):
@@ -195,27 +177,27 @@ def change_one_weight(model):
 
 
 @pytest.mark.parametrize("change", ["fine-tuned", "one weight", "a bias"])
-def test_another_fine_tune_of_the_encoder_is_refused(large_model, arguments, sentences, tmp_path, change):
-    """Training changes neither [PAD] nor the tokens that no text has, which come first in a vocabulary."""
+def test_another_fine_tune_of_the_encoder_is_refused(build, arguments, sentences, tmp_path, change):
+    """The first tokens of a real vocabulary occur in no text, so training does not change their embeddings."""
 
     def run(model, **options):
         return ContrastiveTrainer(model, arguments(**options), stc.text_dataset(sentences), loss=SimCSELoss(model))
 
-    run(large_model()).train()
-    other = large_model()
+    run(build("bert-30k")).train()
+    other = build("bert-30k")
     if change == "fine-tuned":
         run(other, output_dir=tmp_path / "other", save_strategy="no", max_steps=2).train()
     elif change == "one weight":
         change_one_weight(other)
     else:
         with torch.no_grad():
-            other[0].model.encoder.layer[0].attention.self.query.bias[0] = 1.0
+            other[0].model.encoder.layer[0].attention.self.query.bias[0] += 1.0
     with pytest.raises(ValueError, match="model has other weights than at the start of the run"):
         run(other).train(resume_from_checkpoint=True)
-    run(large_model()).train(resume_from_checkpoint=True)
+    run(build("bert-30k")).train(resume_from_checkpoint=True)
 
 
-def test_a_pooler_that_the_checkpoint_lacks_is_no_change(arguments, sentences, checkpoint):
+def test_a_random_pooler_does_not_prevent_resuming(arguments, sentences, checkpoint):
     """transformers draws a new one in each process."""
 
     def run():
@@ -228,7 +210,7 @@ def test_a_pooler_that_the_checkpoint_lacks_is_no_change(arguments, sentences, c
     run().train(resume_from_checkpoint=True)
 
 
-def test_adapters_that_are_drawn_anew_are_no_change(arguments, sentences, build):
+def test_random_adapters_do_not_prevent_resuming(arguments, sentences, build):
     peft = pytest.importorskip("peft")
 
     def run(seed):
@@ -241,12 +223,12 @@ def test_adapters_that_are_drawn_anew_are_no_change(arguments, sentences, build)
     run(2).train(resume_from_checkpoint=True)
 
 
-def test_precision_tokenizer_and_dropout_are_part_of_the_run(finished, made, arguments, monkeypatch):
+def test_precision_tokenizer_and_dropout_are_part_of_the_run(finished_run, made, arguments, monkeypatch):
     def resume(change):
         loss, data = made("simcse")
         change(loss.model)
-        run = ContrastiveTrainer(loss.model, arguments(output_dir=finished), data, loss=loss)
-        run.train(resume_from_checkpoint=f"{finished}/checkpoint-4")
+        run = ContrastiveTrainer(loss.model, arguments(output_dir=finished_run), data, loss=loss)
+        run.train(resume_from_checkpoint=f"{finished_run}/checkpoint-4")
 
     def keep_capitals(model):
         model.tokenizer.backend_tokenizer.normalizer.lowercase = False
@@ -258,12 +240,17 @@ def test_precision_tokenizer_and_dropout_are_part_of_the_run(finished, made, arg
     for message, change in changes.items():
         with pytest.raises(ValueError, match=message):
             resume(change)
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    with pytest.raises(ValueError, match="mixed_precision is 'bf16', and was 'no'"):
-        resume(lambda model: None)
+    for name, value, message in (
+        ("ACCELERATE_MIXED_PRECISION", "bf16", "mixed_precision is 'bf16', and was 'no'"),
+        ("ACCELERATE_DYNAMO_BACKEND", "EAGER", "compiler is 'EAGER', and was 'NO'"),
+    ):
+        with monkeypatch.context() as environment:
+            environment.setenv(name, value)
+            with pytest.raises(ValueError, match=message):
+                resume(lambda model: None)
 
 
-def test_another_transform_of_the_data_is_told():
+def test_the_fingerprint_of_data_names_the_transform():
     def as_it_is(rows):
         return rows
 
@@ -277,7 +264,7 @@ def test_another_transform_of_the_data_is_told():
 
 
 @pytest.mark.parametrize("row", [0, 20, 39])
-def test_a_row_that_changed_is_told(row):
+def test_the_fingerprint_of_data_changes_with_any_row(row):
     def described(texts):
         return data_fingerprints(Dataset.from_dict({"sentence": texts}))
 
@@ -293,7 +280,7 @@ class Told(ByStep):
         return {"set": self.name}
 
 
-def test_a_best_score_is_compared_with_its_own_kind_alone(trainer):
+def test_another_evaluator_or_metric_for_the_best_model_is_refused(trainer):
     def build(name="one", **changes):
         evaluator = Told(lambda step: -step)
         evaluator.name = name
@@ -310,7 +297,7 @@ def test_a_best_score_is_compared_with_its_own_kind_alone(trainer):
     build().train(resume_from_checkpoint=True)
 
 
-def test_a_stream_that_has_begun_again_is_warned_of(made, arguments):
+def test_resuming_after_the_first_epoch_of_a_stream_gives_a_warning(made, arguments):
     def run(**options):
         loss, data = made("simcse")
         return ContrastiveTrainer(loss.model, arguments(**options), data.to_iterable_dataset(), loss=loss)
@@ -323,7 +310,7 @@ def test_a_stream_that_has_begun_again_is_warned_of(made, arguments):
     run().train(resume_from_checkpoint=True)
 
 
-def test_other_rows_of_a_loss_that_chooses_are_refused(made, arguments):
+def test_other_evaluation_data_are_refused_if_their_loss_chooses_the_best_model(made, arguments):
     def run(rows):
         loss, data = made("conisi")
         options = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True}
@@ -344,8 +331,8 @@ def test_a_checkpoint_without_a_record_resumes(trainer):
     trainer("simcse", learning_rate=1e-5).train(resume_from_checkpoint=str(folder))
 
 
-def test_a_run_that_ended_is_not_trained_on(trainer):
-    """Killed after its last checkpoint, in mid-epoch: transformers alone makes one more step."""
+def test_a_finished_run_is_not_trained_further(trainer):
+    """The run was killed after its last checkpoint in mid-epoch. transformers would make one more step."""
     options = {"max_steps": 5, "lr_scheduler_type": "constant"}
     ended = trainer("twins", **options)
     ended.train()
@@ -357,7 +344,7 @@ def test_a_run_that_ended_is_not_trained_on(trainer):
 
 
 @pytest.mark.long
-def test_another_runs_checkpoints_in_the_folder(trainer):
+def test_checkpoints_of_another_run_in_the_folder_are_refused(trainer):
     trainer(max_steps=6).train()
     folder = Path(trainer().args.output_dir)
     for state in folder.glob("checkpoint-*/trainer_state.json"):
@@ -422,7 +409,7 @@ def test_the_best_model_of_a_run_whose_folder_was_moved(trainer, tmp_path, strat
     assert_equal(weights, dict(again.model.state_dict()))
 
 
-def test_one_loss_a_dataset_lazily_built(build, sentences, arguments):
+def test_one_lazily_built_loss_for_each_dataset(build, sentences, arguments):
     datasets = {"a": stc.text_dataset(sentences), "b": stc.conisi_dataset(sentences)}
 
     def run(**options):
@@ -440,7 +427,7 @@ def test_one_loss_a_dataset_lazily_built(build, sentences, arguments):
         assert_equal(state_of(loss), state_of(resumed.loss[name]))
 
 
-def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, monkeypatch):
+def test_fit_resumes_with_save_loss_state_and_load_loss_state(made, sentences, tmp_path, monkeypatch):
     """As the docstring of load_loss_state has it: fit's own callback saves, and the loss is loaded before."""
     monkeypatch.chdir(tmp_path)
     examples = stc.input_examples(stc.twins_dataset(sentences[:8], sentences[:0:-1][:8]))

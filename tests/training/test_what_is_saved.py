@@ -45,7 +45,7 @@ class Interrupted(TrainerCallback):
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_training_alone_is_cut(build, arguments, sentences, tmp_path, interrupted):
+def test_max_length_only_truncates_training(build, arguments, sentences, tmp_path, interrupted):
     read = []
 
     def run(resume=None, callbacks=None):
@@ -82,20 +82,20 @@ def test_training_alone_is_cut(build, arguments, sentences, tmp_path, interrupte
 
 
 @pytest.mark.parametrize("length", [2, 8.0, True])
-def test_a_length_that_can_not_be(build, arguments, sentences, length):
+def test_an_invalid_max_length_is_refused(build, arguments, sentences, length):
     model, data = build(), stc.text_dataset(sentences)
     with pytest.raises(ValueError, match=r"max_length"):
         ContrastiveTrainer(model, arguments(), data, loss=stc.SimCSELoss(model), max_length=length)
 
 
-def test_training_reads_no_more_than_the_model(build, arguments, sentences):
+def test_max_length_is_limited_by_the_model(build, arguments, sentences):
     model, data = build(), stc.text_dataset(sentences)
     with pytest.warns(UserWarning, match="max_length is 65, but the model reads 64"):
         run = ContrastiveTrainer(model, arguments(), data, loss=stc.SimCSELoss(model), max_length=65)
     assert run.max_length == run.data_collator.max_length == 64
 
 
-def test_a_data_collator_of_ones_own(build, arguments, sentences):
+def test_a_custom_data_collator(build, arguments, sentences):
     model, data = build(), stc.text_dataset(sentences)
     theirs = SentenceTransformerDataCollator(model.preprocess)
     options = {"loss": stc.SimCSELoss(model), "max_length": 8}
