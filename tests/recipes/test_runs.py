@@ -393,7 +393,7 @@ def test_own_text_of_one_column_is_warned_of(checkpoint, tmp_path):
 
 
 def test_a_weak_match_of_titles_is_refused_for_a_sentence_encoder(checkpoint, tmp_path):
-    """Every second title is of another row. A language model is only warned, because right titles may match as weakly."""
+    """Every second title is of another row. A language model is only warned: right titles may match as weakly."""
     titles = [*TABLE["title"]]
     titles[::2] = [*titles[2::2], titles[0]]
     given = {**SMALL, "data": Dataset.from_dict({**TABLE, "title": titles}), "column": "title,body", "max_length": 32}
