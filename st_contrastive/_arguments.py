@@ -46,7 +46,7 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
         Traceback (most recent call last):
         ValueError: head must be 'tanh' or None, got 'relu'.
     """
-    for name, hint in _hints(function).items():
+    for name, hint in argument_types(function).items():
         if name in arguments and not _accepts(hint, arguments[name]):
             raise ValueError(f"{name} must be {_described(hint)}, got {arguments[name]!r:.80}.")
 
@@ -65,10 +65,11 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @cache
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def argument_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of a function, or {} if some names exist only for the type checker."""
     try:
         return get_type_hints(function, include_extras=True)
-    except (NameError, TypeError):  # of a class of the user's, with names for the type checker alone
+    except (NameError, TypeError):
         return {}
 
 

@@ -1,85 +1,116 @@
-"""The lines of a training run: its time, steps, the loss and its terms, time left, and scores."""
+"""Prints the lines of a training run: its time, steps, the loss and its terms, the time left, and scores."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerState
 
 #: Entries of the Trainer's log that are not terms of the loss.
-_NO_TERMS = ("loss", "grad_norm", "learning_rate", "epoch")
-#: Steps from which the time of a run is estimated.
-_TIMED = 10
+_NOT_TERMS = ("loss", "grad_norm", "learning_rate", "epoch")
+#: The step at which the time of a run is estimated.
+_TIMED_STEP = 10
+#: Of a checkpoint, which holds the weights and the two moments of Adam. A slow disk.
+_BYTES_PER_SECOND = 2e8
 
 
 class Progress(TrainerCallback):
-    """Prints a line for each of the Trainer's logs, and how long the run takes when ten steps are made.
+    """Prints a line for each of the Trainer's logs, and after ten steps how long the run takes.
 
     One object serves all stages of a run.
 
     Args:
-        silent: print nothing.
+        is_silent: print nothing.
+        final_scores: how often a model is scored after the last step.
 
     Attributes:
         has_begun: whether the checks before the first step are over.
-        announced: when the texts were described, if the start is scored after that; otherwise None.
 
     Example:
         >>> Progress().line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})
         'step 5/20  loss 0.5'
     """
 
-    def __init__(self, *, silent: bool = False) -> None:
-        self.silent = silent
+    def __init__(self, *, is_silent: bool = False, final_scores: int = 0) -> None:
+        self.is_silent, self.final_scores = is_silent, final_scores
         self.has_begun = False
-        self.announced: float | None = None
-        self._started, self._first, self._scoring = 0.0, 0, 0.0
+        self._trainer: Any = None
+        self._started, self._first_step, self._scoring = 0.0, 0, 0.0
+        self._terms: dict[str, torch.Tensor] = {}
+
+    def watch(self, trainer: Any) -> None:
+        """Print the lines of this Trainer from now on."""
+        self._trainer, self._terms = trainer, {}
+        trainer.add_callback(self)
 
     def line(self, state: TrainerState, logs: dict[str, Any], left: float | None = None, metric: str = "") -> str:
-        """The line of a log, with the seconds left; "" where it has neither a loss nor a score."""
+        """The line of a log, with the seconds left. It is "" without a loss or a score."""
         parts = []
         if "loss" in logs:
-            terms = {name: value for name, value in logs.items() if name not in _NO_TERMS and isinstance(value, float)}
+            terms = {name: value for name, value in logs.items() if name not in _NOT_TERMS and isinstance(value, float)}
             parts.append(f"loss {logs['loss']:.4g}")
-            parts += [f"{name} {value:.4g}" for name, value in terms.items()] if len(terms) > 1 else []
+            parts += (
+                [f"{name} {self._exact(name, value):.4g}" for name, value in terms.items()] if len(terms) > 1 else []
+            )
             parts += [f"{_duration(left)} left"] if left is not None else []
         if metric in logs:
             parts.append(f"score {100 * logs[metric]:.2f}")
         return "  ".join([f"step {state.global_step}/{state.max_steps}", *parts]) if parts else ""
 
-    def print_start(self, score: float) -> None:
-        """Print the start's score, which takes as long as an evaluation."""
-        if self.announced is not None:
-            self._scoring = time.monotonic() - self.announced
+    def print_start(self, score: float, seconds: float) -> None:
+        """Print the score of the start. Later ones take as many seconds."""
+        self._scoring = seconds
         print(f"Score before training: {100 * score:.2f}", flush=True)
 
-    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the clock."""
-        self.has_begun, self._started, self._first = True, time.monotonic(), state.global_step
+        self.has_begun, self._started, self._first_step = True, time.monotonic(), state.global_step
 
-    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Say how long the run takes, with its evaluations."""
-        left, steps = self._seconds_left(state), state.max_steps - self._first
-        if state.global_step == self._first + _TIMED and left:
-            evaluations = steps // state.eval_steps if args.eval_strategy == "steps" else 0
-            seconds = time.monotonic() - self._started + left + evaluations * self._scoring
-            self._print(state, f"{steps} steps take about {_duration(seconds)}.")
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Print how long the run takes, with its evaluations and checkpoints."""
+        sums = getattr(self._trainer, "accum_loss_components", {}).get("train", {})
+        self._terms = {name: value.clone() for name, value in sums.items() if isinstance(value, torch.Tensor)}
+        left, steps = self._seconds_left(state), state.max_steps - self._first_step
+        if state.global_step == self._first_step + _TIMED_STEP and left:
+            scores = steps // state.eval_steps if args.eval_strategy == "steps" else 0
+            saves = steps // state.save_steps if args.save_strategy == "steps" else 1
+            seconds = time.monotonic() - self._started + left + scores * self._scoring
+            if model is not None:
+                size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+                seconds += (3 * saves + 1) * size / _BYTES_PER_SECOND
+            self._print(state, f"{steps} steps take about {_duration(seconds)}, with scores and checkpoints.")
 
-    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Print the line; the scores before and after training are the caller's."""
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Print the line. The caller prints the scores before and after training."""
         text = self.line(state, logs or {}, self._seconds_left(state), args.metric_for_best_model)
         if text and self.has_begun:
             self._print(state, text)
 
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Announce the last scores, which take long without a line."""
+        if self.final_scores and self._scoring > 1:
+            seconds = _duration(self.final_scores * self._scoring)
+            self._print(state, f"Scoring the trained weights takes about {seconds}.")
+
+    def _exact(self, name: str, logged: float) -> float:
+        """The mean of a term since the last log. sentence-transformers rounds what it logs to four decimals."""
+        if name not in self._terms or not int(self._terms["steps"]):
+            return logged
+        mean = float(self._terms[name] / self._terms["steps"])
+        return mean if round(mean, 4) == logged else logged  # on several processes, the log has the mean of all
+
     def _print(self, state: TrainerState, text: str) -> None:
-        if state.is_world_process_zero and not self.silent:
+        if state.is_world_process_zero and not self.is_silent:
             print(text, flush=True)
 
     def _seconds_left(self, state: TrainerState) -> float | None:
-        """At the pace so far, evaluations included; None before the first step."""
-        done, steps = state.global_step - self._first, state.max_steps - state.global_step
-        return (time.monotonic() - self._started) / done * steps if self.has_begun and done else None
+        """The seconds until the model is saved, at the pace so far. None before the first step."""
+        done, steps = state.global_step - self._first_step, state.max_steps - state.global_step
+        if not self.has_begun or not done:
+            return None
+        return (time.monotonic() - self._started) / done * steps + self.final_scores * self._scoring
 
 
 def _duration(seconds: float) -> str:

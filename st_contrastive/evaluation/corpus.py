@@ -19,11 +19,13 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import require_texts, warn
-from st_contrastive.evaluation._data import digest
 from st_contrastive.evaluation.bm25 import BM25, mix, standardised
 from st_contrastive.evaluation.paired import Judgement
+from st_contrastive.evaluation.set_files import digest
 from st_contrastive.inputs.segments import require_language, split_sentences
 
+#: The lowest and the highest number of documents.
+_FEWEST, _MOST = 20, 1000
 #: Sentences taken from each document, where at least one remains.
 _QUESTIONS = 2
 
@@ -54,12 +56,22 @@ class CorpusEvaluator(SentenceEvaluator):
 
     Attributes:
         min_documents: 20, the lowest number of documents with two sentences that no other document contains.
+        max_documents: 1,000, the default of ``limit``.
 
     Raises:
         ValueError: ``texts`` has fewer such documents, or another number of texts than of titles.
     """
 
-    min_documents = 20
+    min_documents = _FEWEST
+    max_documents = _MOST
+
+    @classmethod
+    def held_out_count(cls, documents: int) -> int:
+        """How many of so many documents a run holds out: a tenth, but at least 200 or, of fewer than 600, a third.
+
+        It is never more than ``max_documents``.
+        """
+        return min(cls.max_documents, max(documents // 10, min(200, documents // 3)))
 
     @checked
     def __init__(
@@ -67,7 +79,7 @@ class CorpusEvaluator(SentenceEvaluator):
         texts: Iterable[str],
         *,
         titles: Iterable[str] | None = None,
-        limit: Annotated[int, Ge(20)] = 1000,
+        limit: Annotated[int, Ge(_FEWEST)] = _MOST,
         seed: int = 0,
         language: str = "en",
         name: str = "corpus",

@@ -18,9 +18,9 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 from tqdm.auto import tqdm
 
 from st_contrastive._checks import warn
-from st_contrastive.evaluation._data import digest, mean_note, set_folders, split_file
 from st_contrastive.evaluation.encoding import Encoder, collapse_notes, encode_texts
 from st_contrastive.evaluation.report import Report, Score
+from st_contrastive.evaluation.set_files import digest, mean_note, set_folders, split_file
 from st_contrastive.inputs import load_graded_pairs
 
 #: The seven sets in the order of the papers' tables, with the number of test pairs in SentEval.

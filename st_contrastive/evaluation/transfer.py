@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from st_contrastive._checks import require_texts
-from st_contrastive.evaluation._data import mean_note, set_folders, split_file
 from st_contrastive.evaluation.encoding import Encoder, collapse_notes, encode_texts
 from st_contrastive.evaluation.report import Report, Score
+from st_contrastive.evaluation.set_files import mean_note, set_folders, split_file
 from st_contrastive.inputs.tables import read_table
 
 #: The seven tasks in the order of the papers' tables.

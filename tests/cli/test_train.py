@@ -18,9 +18,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import TrainerState
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, cli, recipes
-from st_contrastive.cli import _progress, main, train
+from st_contrastive import cli, recipes
+from st_contrastive.cli import _progress, main
+from st_contrastive.cli.next_step import next_step
 from st_contrastive.evaluation import Judgement
+from st_contrastive.recipes import RunPlan
 from tests.cases import SENTENCES
 from tests.processes import TORCHRUN, run_python
 from tests.snippets import write_documents
@@ -53,16 +55,16 @@ def code(arguments):
 @pytest.fixture
 def trainers(monkeypatch):
     """The Trainers of the runs that follow."""
-    built, run = [], recipes.run
+    built, run_plan = [], recipes.run_plan
 
-    def noting(*args, on_trainer, **options):
+    def noting(plan, *, on_trainer, **options):
         def both(trainer):
             built.append(trainer)
             on_trainer(trainer)
 
-        return run(*args, on_trainer=both, **options)
+        return run_plan(plan, on_trainer=both, **options)
 
-    monkeypatch.setattr(recipes, "run", noting)
+    monkeypatch.setattr(recipes, "run_plan", noting)
     return built
 
 
@@ -113,6 +115,7 @@ def test_a_recipe_gives_way(words, tmp_path, capsys, trainers):
     output = capsys.readouterr().out
     assert all(text in output for text in recipes.load("conisi-s-bert-base").differs)
     assert "No dev" in output.splitlines()[-3]
+    assert not (tmp_path / "out" / "verdict.json").exists()
 
 
 def documents(folder, shuffled=False):
@@ -138,11 +141,18 @@ def test_own_text_gives_a_verdict_question_by_question(words, tmp_path, capsys, 
     lines = capsys.readouterr().out.splitlines()
     (compared,) = (line for line in lines if "questions" in line and "interval" in line)
     assert re.search(r"\d+ find their document higher than before and \d+ lower", compared)
-    assert any(re.fullmatch(r"12 steps take about \d+ (s|min)\.", line) for line in lines)
-    command = shlex.split(lines[-1].rpartition(": ")[2])
+    assert any(re.match(r"12 steps take about \d+ (s|min)", line) for line in lines)
+    assert any(re.match(r"Test: \d+ sentences of \d+ documents", line) for line in lines)
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
+    assert lines[-1] == f"VERDICT: {verdict['verdict']}"
+    assert verdict["reason"] in lines[-3]
+    assert verdict["gain"]["low"] <= verdict["gain"]["mean"] <= verdict["gain"]["high"]
+    assert verdict["scores"].keys() == verdict["scores_with_bm25"].keys() == {"start", "trained", "mixture"}
+    command = shlex.split(lines[-2].rpartition(": ")[2])
     assert command[:3] == ["st-contrastive", "search", str(path)]
     parsed = cli.parse(command[1:])
-    is_start = "started from" in lines[-2]
+    is_start = "started from" in lines[-3]
+    assert is_start == (verdict["saved"] == "start") == (verdict["verdict"] != "BETTER")
     assert (parsed.column, parsed.bm25, parsed.pooling) == ("title,body", is_start, "keep" if is_start else "mean")
 
 
@@ -155,72 +165,75 @@ def test_shuffled_titles_are_refused(words, tmp_path, capsys):
 
 
 @pytest.fixture
-def said(monkeypatch, capsys, tmp_path, build):
-    """``said(settings, **result)``: the last line that the command prints of a run that came to this."""
+def advice():
+    """``advice(settings, **result)``: what to type after a run with these settings that came to this result."""
 
     def read(settings, **result):
-        arguments = SimpleNamespace(learning_rate=1e-5, output_dir="out")
-        loss = AuxiliaryMLMPretrainingLoss(build()) if settings["loss"] == "pretraining" else None
-        trainer = SimpleNamespace(args=arguments, model=[Pooling(8, "cls")], loss=loss)
-        monkeypatch.setattr(recipes, "run", lambda *args, **options: recipes.Run(trainer, **result))
-        file = tmp_path / "settings.yaml"
-        file.write_text("\n".join(recipes.dump({**settings, "output_dir": "out"})), encoding="utf-8")
-        assert main(["train", str(file)]) == 0
-        return capsys.readouterr().out.splitlines()[-1]
+        trainer = SimpleNamespace(model=[Pooling(8, "cls")])
+        plan = RunPlan.from_yaml("", {"output_dir": "out", **settings})
+        return next_step(recipes.Run(trainer, **result), plan)
 
     return read
 
 
+def scores(*values):
+    return dict(zip(("start", "trained", "mixture"), values, strict=False))
+
+
 @pytest.mark.parametrize(
-    ("after", "mixed", "advice"),
-    [(0.5, None, "longer"), (0.5, 0.5, "longer"), (0.4, None, "try --learning_rate 3e-06 or --mix 0.5"),
-     (0.4, 0.5, "try --learning_rate 3e-06,"), (0.5, 0.4, "try --learning_rate 3e-06,")],
+    ("values", "mix", "expected"),
+    [((0.5, 0.5), None, "more steps"), ((0.5, 0.5, 0.5), 0.5, "more steps"),
+     ((0.5, 0.4), None, "try --learning_rate 3e-06 or --mix 0.5"),
+     ((0.5, 0.4, 0.5), 0.5, "try --learning_rate 3e-06,"), ((0.5, 0.5, 0.4), 0.5, "try --learning_rate 3e-06,")],
 )  # fmt: skip
-def test_a_lower_rate_is_advised_where_the_score_moved(said, after, mixed, advice):
-    assert advice in said({"loss": "simcse"}, before=0.5, after=after, mixed=mixed, saved="start")
+def test_a_lower_rate_is_advised_where_the_score_changed(advice, values, mix, expected):
+    settings = {"loss": "simcse", "learning_rate": 1e-5, "mix": mix}
+    assert expected in advice(settings, scores=scores(*values), saved="start")
 
 
-@pytest.mark.parametrize(("mixed_rank", "advice"), [(1, "search a.txt out 'a query' --bm25"), (3, "--learning_rate")])
-def test_bm25_is_advised_where_it_helps_and_training_did_not(said, mixed_rank, advice):
+@pytest.mark.parametrize(("mixed_rank", "expected"), [(1, "search a.txt out 'a query' --bm25"), (3, "--learning_rate")])
+def test_bm25_is_advised_where_it_helps_and_training_did_not(advice, mixed_rank, expected):
     owners, leads = np.arange(2), np.zeros(2)
     start = Judgement(owners, np.full(2, 2.0), leads, np.full(2, float(mixed_rank)))
     settings = {"loss": "simcse", "model": "start", "data": "a.txt", "dev": "corpus"}
     judged = {"start": start, "trained": start}
-    assert advice in said(settings, before=0.5, after=0.4, saved="start", judgements=judged)
+    assert expected in advice(settings, scores=scores(0.5, 0.4), saved="start", judgements=judged)
+
+
+def test_pairs_are_advised_after_own_text_of_single_texts(advice):
+    settings = {"recipe": "own-text", "data": "a.csv", "column": "body", "dev": "stsb"}
+    assert "--column with two columns" in advice(settings, scores=scores(0.5, 0.4), saved="start")
 
 
 @pytest.mark.parametrize(
-    ("settings", "command"),
+    ("settings", "expected"),
     [
         ({"dev": "corpus", "data": "a b.txt"}, "search 'a b.txt' start out 'a query' --pooling cls"),
         (
-            {"data": "a.csv", "column": ["title", "body"]},
+            {"data": "a.csv", "column": "title,body"},
             "search a.csv start out 'a query' --column title,body --pooling cls",
         ),
         ({"data": "a.csv", "column": "body"}, "search a.csv start out 'a query' --column body --pooling cls"),
-        ({"data": "a.txt"}, "st-contrastive evaluate start out --pooling cls (it needs the extra eval)"),
-        (
-            {"data": ["a text"], "dev": "corpus"},
-            "st-contrastive evaluate start out --pooling cls (it needs the extra eval)",
-        ),
+        ({"data": "a.txt"}, "search a.txt start out 'a query' --pooling cls"),
+        ({}, "SentenceTransformer('out') loads it."),
     ],
 )
-def test_the_next_step_names_nothing_that_is_not_installed(monkeypatch, said, settings, command):
-    monkeypatch.setattr(train, "find_spec", lambda name: None)
-    assert said({"loss": "simcse", "model": "start", **settings}, saved="trained").endswith(command)
+def test_the_next_step_needs_no_network(advice, settings, expected):
+    assert advice({"loss": "simcse", "model": "start", **settings}, saved="trained").endswith(expected)
 
 
-def test_behind_stage_1_comes_stage_2(said):
+def test_behind_stage_1_comes_stage_2(advice):
     texts = {"data": "a.csv", "column": "body", "segment": "de"}
-    command = said({"loss": "pretraining", "model": "start", **texts}, saved="trained")
-    parsed = cli.parse(shlex.split(command)[2:])
+    command = advice({"loss": "pretraining", "model": "start", **texts}, saved="trained")
+    parsed = cli.parse(shlex.split(command)[1:])
     assert "--auxiliary out" in " ".join(parsed.rest)
-    assert parsed.given == {"loss": "infocse", "model": "out", "output_dir": "out-stage2", **texts}
+    assert parsed.options == {"loss": "infocse", "model": "out", "output_dir": "out-stage2", **texts}
 
 
-def test_a_start_with_a_pooling_is_compared_under_its_own(build, tmp_path, said):
+def test_a_start_with_a_pooling_is_compared_under_its_own(build, tmp_path, advice):
     build().save_pretrained(str(tmp_path / "start"))
-    assert "--pooling" not in said({"loss": "simcse", "model": str(tmp_path / "start")}, saved="trained")
+    settings = {"loss": "simcse", "model": str(tmp_path / "start"), "data": "a.txt"}
+    assert "--pooling" not in advice(settings, saved="trained")
 
 
 @pytest.mark.parametrize("rate", ["0", "3e-2"])
@@ -232,14 +245,16 @@ def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate):
     said = [line for line in lines if "score" in line.lower()]
     assert [re.search(r"[-\d.]+$", line)[0] for line in said[:3]] == [f"{100 * score:.2f}" for score in log]
     assert lines.index(said[0]) < lines.index(said[1])  # before the first step
-    scores, saved, following = lines[-3:]
-    before, after, mixed = map(float, re.findall(r"-?\d+\.\d+", scores))
+    first, saved, following, verdict = lines[-4:]
+    before, after, mixed = map(float, re.findall(r"-?\d+\.\d+", first))
     assert (before, after) == (round(100 * log[0], 2), round(100 * max(log[1:]), 2))
     best = max(before, after, mixed)
     kind = "started from" if best == before else "the trained weights," if best == after else "the mixture"
     assert kind in saved
     assert str(tmp_path / "out") in saved
-    assert ("--learning_rate" if best == before else "evaluate") in following
+    assert ("--learning_rate" if best == before else "search") in following
+    expected = "BETTER" if best != before else "NO DIFFERENCE" if max(after, mixed) == before else "WORSE"
+    assert verdict == f"VERDICT: {expected}"
 
 
 def test_a_metric_that_no_score_has_is_one_line(words, sts, capsys):
@@ -314,12 +329,14 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--recipe", "bert"], "'bert'"),
         (["--loss", "simcse", "--temperature"], "--temperature"),
         (["--loss", "simcse", "--tau", "1"], "tau"),
-        (["--loss", "simcse", "--batch_size", "4"], "perhaps per_device_train_batch_size"),
-        (["--loss", "simcse", "--epochs", "4"], "perhaps num_train_epochs"),
+        (["--loss", "simcse", "--outputdir", "out"], "perhaps output_dir"),
+        (["--loss", "simcse", "--dev"], "--dev needs a value"),
+        (["--loss", "simcse", "--batch_size", "4"], "Use per_device_train_batch_size"),
+        (["--loss", "simcse", "--epochs", "4"], "Use num_train_epochs"),
         (["--loss", "simcse", "--learnig_rate", "4"], "perhaps learning_rate"),
-        (["--loss", "simcse", "--temp", "4"], "perhaps temperature"),
+        (["--loss", "simcse", "--temp", "4"], "Use temperature"),
         (["--loss", "simcse", "--columns", "body"], "perhaps column is meant"),
-        (["--loss", "simcse", "--stage1", "{max_steps: 1}"], "a recipe that has a first stage"),
+        (["--loss", "simcse", "--stage1", "{max_steps: 1}"], "a recipe with a first stage"),
         (["--loss", "infocse", "--stage1", "fast"], "--stage1 fast must be settings"),
         (["--loss", "simcse", "--column", "title"], "title"),
         (["--loss", "simcse", "--column", "title", "--column=body"], "--column is given twice"),
@@ -327,7 +344,7 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--mix", "half"], "--mix"),
         (["--loss", "simcse", "--repeats", "2"], "repeats"),
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
-        (["--loss", "simcse", "--repetition-rate=0.1"], "is no setting of this loss, but one of momentum"),
+        (["--loss", "simcse", "--repetition-rate=0.1"], "it is one of momentum"),
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
         (["--loss", "tests.cases:state_of"], "can't be imported"),
@@ -382,7 +399,7 @@ def test_recipes_are_listed(capsys):
 
 def test_without_wordnet(words, monkeypatch, capsys):
     monkeypatch.setattr("st_contrastive.augmentations._reader", mock.Mock(side_effect=LookupError("a page of text")))
-    monkeypatch.setattr("st_contrastive.recipes._build.load_model", lambda *args: pytest.fail("a model is loaded"))
+    monkeypatch.setattr("st_contrastive.recipes.build.load_model", lambda *args: pytest.fail("a model is loaded"))
     for more in (["--loss", "conisi", "--antonyms", "1"], ["--recipe", "conisi-o2-bert-base", "--dev", "none"]):
         assert main([*words, *more]) == 2
         assert "WordNet" in capsys.readouterr().err
@@ -399,16 +416,39 @@ def test_translate(seq2seq, corpus, tmp_path, capsys):
     assert str(tmp_path) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("announced", [None, 40.0])
-def test_the_time_of_a_run_counts_evaluations_whose_time_is_known(monkeypatch, capsys, announced):
-    """In a run of two stages the start is scored before the first stage is announced."""
-    now = iter([100.0, 200.0, 210.0, 210.0]) if announced is not None else iter([200.0, 210.0, 210.0])
+def test_the_time_of_a_run_counts_scores_and_checkpoints(monkeypatch, capsys):
+    """Ten of twenty steps took 10 s, a score takes 60 s, and there are four on the way and one at the end."""
+    now = iter([200.0, 210.0, 210.0])
     monkeypatch.setattr(_progress.time, "monotonic", lambda: next(now))
-    progress, state = _progress.Progress(), TrainerState(max_steps=20, eval_steps=5)
-    state.is_world_process_zero, progress.announced = True, announced
-    progress.print_start(0.5)
+    progress, state = _progress.Progress(final_scores=1), TrainerState(max_steps=20, eval_steps=5, save_steps=5)
+    state.is_world_process_zero = True
+    progress.print_start(0.5, 60.0)
     progress.on_train_begin(None, state, None)
     state.global_step = 10
-    progress.on_step_end(SimpleNamespace(eval_strategy="steps"), state, None)
-    seconds = 20 + (0 if announced is None else 4 * 60)
-    assert f"20 steps take about {_progress._duration(seconds)}." in capsys.readouterr().out
+    arguments = SimpleNamespace(eval_strategy="steps", save_strategy="steps")
+    progress.on_step_end(arguments, state, None, model=torch.nn.Linear(8, 8))
+    assert "20 steps take about 5 min" in capsys.readouterr().out
+
+
+def test_a_small_term_has_its_digits(words, capsys, tmp_path):
+    """sentence-transformers logs it as 0.0001 or less."""
+    more = ["--loss", "infocse", "--mlm_weight", "1e-5", "--logging_steps", "1", "--max_length", "9"]
+    assert main([*words, *more]) == 0
+    shown = re.findall(r"mlm (\S+)", capsys.readouterr().out)
+    assert shown
+    assert all(1e-6 < float(value) < 1e-3 and value not in ("0.0001", "0") for value in shown)
+
+
+FLAGS = [
+    (["--overwrite_output_dir"], "no setting overwrite_output_dir"), (["--overwrite_output_dir", "true"], "output_dir"),
+    (["--mlp_only_train"], "no setting mlp_only_train"), (["--evaluation_strategy", "steps"], "Use eval_strategy"),
+    (["--model_name_or_path", "bert"], "Use model"), (["--train_file", "a.txt"], "Use data"),
+    (["--pooler_type", "cls"], "Use pooling"), (["--do_mlm"], "Use mlm_weight"), (["--no_cuda"], "Use use_cpu"),
+    (["--max_seq_length", "32"], "Use max_length"), (["--an_option_of_nobody"], "no setting an_option_of_nobody"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "match"), FLAGS, ids=[" ".join(more) for more, _ in FLAGS])
+def test_options_of_other_tools_are_answered_by_name(words, capsys, more, match):
+    assert main([*words, "--loss", "simcse", *more]) == 2
+    assert match in capsys.readouterr().err

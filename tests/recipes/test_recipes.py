@@ -9,8 +9,17 @@ from transformers.trainer_utils import IntervalStrategy
 
 from st_contrastive import recipes
 from st_contrastive.cli.recipes import as_yaml
-from st_contrastive.recipes import Recipe
-from st_contrastive.recipes._settings import resolve_settings, takes
+from st_contrastive.methods import find_method
+from st_contrastive.recipes import Recipe, RunPlan, setting_types
+
+
+def settings_of(recipe, overrides):
+    return RunPlan.from_recipe(recipe, overrides).settings()
+
+
+def takes(recipe, name):
+    return name in setting_types(find_method(recipe.loss))
+
 
 ALL = {name: recipes.load(name) for name in recipes.names()}
 FULL = {
@@ -37,7 +46,7 @@ def test_each_setting_has_a_source_and_is_taken(name):
     assert [setting for setting in recipe.settings if not takes(recipe, setting)] == []
     if recipe.stage1 is not None:
         assert recipe.stage1_sources.keys() == recipe.stage1.keys() >= {"learning_rate", "mask_rate"}
-        assert resolve_settings(Recipe("", "pretraining", {}), recipe.stage1)
+        assert settings_of(Recipe("", "pretraining", {}), recipe.stage1)
     if name.startswith("mini-"):  # a trained encoder keeps its pooling
         assert "pooling" not in recipe.settings
     else:  # of the papers, which read every line
@@ -104,16 +113,16 @@ def test_a_file_of_settings_holds_what_yaml_can_hold():
 def test_nothing_to_train_is_refused():
     for given in ({"num_train_epochs": 0}, {"max_steps": 0}, {"num_train_epochs": -1, "max_steps": -1}):
         with pytest.raises(ValueError, match=r"max_steps .* num_train_epochs"):
-            resolve_settings("mini-simcse", given)
-    assert resolve_settings("mini-simcse", {"max_steps": -1, "num_train_epochs": 0.5})["num_train_epochs"] == 0.5
+            settings_of("mini-simcse", given)
+    assert settings_of("mini-simcse", {"max_steps": -1, "num_train_epochs": 0.5})["num_train_epochs"] == 0.5
 
 
 @pytest.mark.parametrize("name", ["output_dir", "dev", "model", "segment", "run_name"])
 def test_an_empty_name_is_refused(name):
     for empty in ("", " "):
         with pytest.raises(ValueError, match=f"{name} is empty"):
-            resolve_settings("mini-simcse", {name: empty})
-    assert resolve_settings("mini-simcse", {"prompts": ""})["prompts"] == ""
+            settings_of("mini-simcse", {name: empty})
+    assert settings_of("mini-simcse", {"prompts": ""})["prompts"] == ""
 
 
 def test_a_loss_of_ones_own():
@@ -125,21 +134,19 @@ def test_a_loss_of_ones_own():
     assert not takes(passing, "options")
     for name, match in (("no_such_module:Loss", "no_such_module"), ("tests.conftest:Loss", "Loss"), ("os:", "os:")):
         with pytest.raises(ValueError, match=match):
-            resolve_settings(Recipe("", name, {}), {})
+            settings_of(Recipe("", name, {}), {})
     with pytest.raises(TypeError, match=r"seed is an argument of .*Seeded and a setting of the run"):
-        resolve_settings(Recipe("", "tests.losses_of_ones_own:Seeded", {}), {"seed": 1})
+        settings_of(Recipe("", "tests.losses_of_ones_own:Seeded", {}), {"seed": 1})
 
 
 def test_what_is_given_goes_first():
-    settings = resolve_settings(
-        "diffcse-bert-base", {"learning_rate": 1.0, "generator": None, "dev": None, "head": None}
-    )
+    settings = settings_of("diffcse-bert-base", {"learning_rate": 1.0, "generator": None, "dev": None, "head": None})
     assert settings["learning_rate"] == 1.0
     assert settings["head"] is None  # which the loss takes
     assert not {"generator", "dev"} & settings.keys()
-    assert "max_steps" not in resolve_settings("mini-simcse", {"num_train_epochs": 2})
-    assert resolve_settings("mini-simcse", {"num_train_epochs": 2, "max_steps": 9})["max_steps"] == 9
-    with pytest.raises(TypeError, match=r"batch_size.*SimCSELoss.*temperature"):
-        resolve_settings("mini-simcse", {"batch_size": 4})
+    assert "max_steps" not in settings_of("mini-simcse", {"num_train_epochs": 2})
+    assert settings_of("mini-simcse", {"num_train_epochs": 2, "max_steps": 9})["max_steps"] == 9
+    with pytest.raises(TypeError, match=r"xyz.*SimCSELoss.*temperature"):
+        settings_of("mini-simcse", {"xyz": 4})
     with pytest.raises(ValueError, match=r"loss.*'bert'"):
-        resolve_settings(Recipe("", "bert", {}), {})
+        settings_of(Recipe("", "bert", {}), {})

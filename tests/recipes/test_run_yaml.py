@@ -11,9 +11,7 @@ import pytest
 
 from st_contrastive import recipes
 from st_contrastive.cli import main
-from st_contrastive.recipes import Recipe
-from st_contrastive.recipes._run_yaml import write_record
-from st_contrastive.recipes._settings import resolve_settings
+from st_contrastive.recipes import Recipe, RunPlan
 from tests.cases import SENTENCES, assert_equal
 
 RECIPE = Recipe("", "simcse", {})
@@ -190,26 +188,35 @@ def test_a_run_that_was_killed_in_its_first_stage_is_the_folders(tmp_path, monke
     (tmp_path / "out" / "stage1").mkdir(parents=True)
     (tmp_path / "out" / "run.yaml").write_text("loss: simcse\nmodel: no-such-model\ndata: no-such.txt\n")
     seen = []
-    monkeypatch.setattr(recipes, "run", lambda *_, **given: seen.append(given) or recipes.Run(None, collapsed="so"))
+    monkeypatch.setattr(recipes, "run_plan", lambda plan, **_: seen.append(plan) or recipes.Run(None, collapsed="so"))
     assert main(["train", str(tmp_path / "out" / "run.yaml")]) == 1
-    assert seen[0]["output_dir"] == str(tmp_path / "out")
+    assert seen[0].folder == tmp_path / "out"
 
 
 def test_a_name_on_the_hub_and_a_word_stay_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("corpus").mkdir()
     settings = {"loss": "simcse", "model": "bert-base-uncased", "dev": "corpus", "data": "corpus"}
-    write_record(tmp_path, RECIPE, settings)
-    recorded = recipes.parse(Path("run.yaml").read_text(encoding="utf-8"))
+    recorded = recipes.parse(RunPlan.from_yaml("", settings).to_yaml())
     assert recorded == {**settings, "data": str(tmp_path / "corpus")}
 
 
-def test_what_a_setting_takes_the_place_of_in_a_recipe_is_not_recorded(tmp_path):
-    settings = resolve_settings("mini-conisi", {"antonyms": 1.0, "num_train_epochs": 2, "data": "no file"})
-    write_record(tmp_path, recipes.load("mini-conisi"), settings)
-    recorded = recipes.parse((tmp_path / "run.yaml").read_text(encoding="utf-8"))
-    assert not {"strategy", "max_steps"} & recorded.keys()
-    assert resolve_settings(recorded.pop("recipe"), recorded) == settings
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [("mini-conisi", {"antonyms": 1.0, "num_train_epochs": 2}), ("own-text", {"max_steps": 9, "mix": None}),
+     ("own-text", {"max_steps": 9, "num_train_epochs": 2, "head": None, "column": ["a,b"], "max_length": None}),
+     ("conisi-s-bert-base", {"repeats": False, "dev": None, "max_length": 9}), ("diffcse-bert-base", {"generator": None}),
+     ("infocse-bert-base", {"stage1": {"learning_rate": 1e-3}}), ("infocse-bert-base", {"auxiliary": None}),
+     ("infocse-bert-base", {"auxiliary": "me/network"}), (Recipe("", "pretraining", {}), {"mask_rate": 0.5}),
+     (Recipe("", "simcse", {}), {"model": "1e5", "column": "1", "run_name": "2024_05_01", "bf16": True})],
+)  # fmt: skip
+def test_a_plan_is_read_as_it_was_written(recipe, overrides):
+    """Also what is removed from a recipe, or replaced in it, and that there is no first stage."""
+    plan = RunPlan.from_recipe(recipe, {**overrides, "data": "no file", "output_dir": "out"})
+    again = RunPlan.from_yaml(plan.to_yaml(), {"output_dir": "out"})
+    assert again.settings() == plan.settings()
+    assert (again.first_stage() is None) == (plan.first_stage() is None)
+    assert again.changes_from(plan) == {}
 
 
 def test_a_refused_run_leaves_no_file(checkpoint, tmp_path):

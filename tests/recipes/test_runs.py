@@ -21,7 +21,8 @@ from benchmarks import run as benchmark
 from st_contrastive import AuxiliaryMLMPretrainingLoss, inputs, recipes
 from st_contrastive.evaluation import STSEvaluator, compare_paired
 from st_contrastive.inputs.row_filter import get_reading
-from st_contrastive.recipes import Recipe, _data
+from st_contrastive.recipes import Recipe
+from st_contrastive.recipes import data as run_data
 from tests.cases import SENTENCES, WORDS
 
 SMALL = {"per_device_train_batch_size": 4, "max_steps": 2, "dev": None}
@@ -159,12 +160,17 @@ class Scripted(SentenceEvaluator):
      ([0.5, 0.4, 0.7, 0.6, 0.7, float("nan")], "trained")],
 )  # fmt: skip
 def test_the_best_of_start_trained_and_mixture_is_saved(checkpoint, tmp_path, monkeypatch, scores, saved):
-    monkeypatch.setattr(_data, "STSEvaluator", lambda *_: Scripted(*scores))
+    monkeypatch.setattr(run_data, "STSEvaluator", lambda *_: Scripted(*scores))
     given = {**SMALL, "max_steps": 3, "eval_steps": 1, "dev": "x", "learning_rate": 1e-2, "logging_steps": 1}
     given |= {"mix": 0.25} if len(scores) == 6 else {}
     model, heard = str(checkpoint("bert")), []
     run = recipes.run(
-        "simcse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", model=model, on_score=heard.append, **given
+        "simcse-bert-base",
+        data=SENTENCES,
+        output_dir=tmp_path / "out",
+        model=model,
+        on_score=lambda score, _: heard.append(score),
+        **given,
     )
     assert (heard, run.before, run.saved) == ([0.5], 0.5, saved)
     assert run.mixed == (pytest.approx(scores[5], nan_ok=True) if len(scores) == 6 else None)
@@ -188,7 +194,7 @@ def test_the_best_of_start_trained_and_mixture_is_saved(checkpoint, tmp_path, mo
 
 @pytest.mark.parametrize("gain", [0.1, -0.1])
 def test_a_benchmarks_row_is_of_trained_weights(checkpoint, tmp_path, monkeypatch, gain):
-    monkeypatch.setattr(_data, "STSEvaluator", lambda *_: Scripted(0.5, 0.3, 0.5 + gain, 0.2, 0.5 + gain))
+    monkeypatch.setattr(run_data, "STSEvaluator", lambda *_: Scripted(0.5, 0.3, 0.5 + gain, 0.2, 0.5 + gain))
     scored = []
     monkeypatch.setattr(benchmark, "all_scores", lambda model, args: scored.append(model.state_dict()) or {})
     kept = []  # the folder is deleted
@@ -224,7 +230,7 @@ class FirstNumber(Scripted):
 
 
 def test_scores_before_and_after_are_of_one_precision(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(_data, "STSEvaluator", lambda *_: FirstNumber())
+    monkeypatch.setattr(run_data, "STSEvaluator", lambda *_: FirstNumber())
     given = {**SMALL, "dev": "x", "eval_steps": 2, "learning_rate": 0.0, "bf16": True, "model": str(checkpoint("bert"))}
     run = recipes.run("simcse-bert-base", data=SENTENCES, output_dir=tmp_path, **given)
     log = [entry["eval_dev_spearman"] for entry in run.trainer.state.log_history if "eval_dev_spearman" in entry]

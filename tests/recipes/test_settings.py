@@ -12,8 +12,8 @@ from sentence_transformers import SentenceTransformerTrainingArguments as Traini
 from st_contrastive import recipes
 from st_contrastive.cli import main
 from st_contrastive.methods import METHODS
-from st_contrastive.recipes import Recipe
-from st_contrastive.recipes._settings import RUN, TRAINING, loss_arguments, resolve_settings, takes
+from st_contrastive.recipes import RUN, TRAINING, Recipe, RunPlan, loss_arguments, setting_types
+from st_contrastive.recipes.recipe import is_text
 from st_contrastive.settings import RunSettings
 
 CHOICE = ("recipe", "loss", "stage1")
@@ -33,18 +33,18 @@ def example(name, kind):
 
 @pytest.fixture
 def train(monkeypatch):
-    """``train(words)``: the recipe and the settings that the command would run."""
+    """``train(words)``: the plan that the command would run."""
     seen = []
 
-    def note(recipe, *, on_trainer, on_score, **settings):
-        seen.append((recipe, settings))
+    def note(plan, **_):
+        seen.append(plan)
         return recipes.Run(None, collapsed="not trained")
 
     def read(words):
         assert main(["train", *words]) == 1
         return seen.pop()
 
-    monkeypatch.setattr(recipes, "run", note)
+    monkeypatch.setattr(recipes, "run_plan", note)
     return read
 
 
@@ -75,29 +75,33 @@ def test_every_setting_of_a_run_goes_through_all_doors(on_the_command_line, in_a
     assert {field.name for field in dataclasses.fields(RunSettings)} == {*RUN, *CHOICE}
     given = {name: example(name, kind) for name, kind in kinds.items() if name not in CHOICE}
     assert len(given) > 12
-    expected = resolve_settings(Recipe("", "simcse", {}), given)
-    for recipe, read in (on_the_command_line({"loss": "simcse", **given}), in_a_file({"loss": "simcse", **given})):
-        assert resolve_settings(recipe, read) == expected
-    assert {name: expected[name] for name in given} == given
+    expected = RunPlan.from_recipe(Recipe("", "simcse", {}), given)
+    for plan in (on_the_command_line({"loss": "simcse", **given}), in_a_file({"loss": "simcse", **given})):
+        assert plan == expected
+    assert expected.settings() == given
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_argument_of_a_loss_goes_through_all_doors(method, on_the_command_line, in_a_file):
-    known = {"out": None, "head": "tanh", "strategy": "other"}
-    given = {name: known.get(name, default) for name, default in loss_arguments(METHODS[method]).items()}
-    given = {name: 0.25 if value is None else value for name, value in given.items()}
-    expected = resolve_settings(Recipe("", method, {}), {**given, "output_dir": "out"})
+    types = setting_types(METHODS[method])
+    texts = {"head": "tanh", "strategy": "other", "train_pooling": "cls"}
+    given = {
+        name: default if default is not None else texts.get(name, "words" if is_text(types[name]) else 0.25)
+        for name, default in loss_arguments(METHODS[method]).items()
+    }
+    expected = RunPlan.from_recipe(Recipe("", method, {}), {**given, "output_dir": "out"})
     settings = {"loss": method, "output_dir": "out", **given}
-    for recipe, read in (on_the_command_line(settings), in_a_file(settings)):
-        assert resolve_settings(recipe, read) == expected
-    assert len(expected) >= 5
+    for plan in (on_the_command_line(settings), in_a_file(settings)):
+        assert plan == expected
+    assert expected.loss == given
+    assert len(given) >= 4
 
 
 def test_the_first_stage_goes_through_all_doors(on_the_command_line, in_a_file):
     settings = {"recipe": "infocse-bert-base", "output_dir": "out", "stage1": {"learning_rate": 1e-3}}
-    for chosen, read in (on_the_command_line({**settings, "stage1": "{learning_rate: 1e-3}"}),
-                         in_a_file(settings)):  # fmt: skip
-        assert (chosen.name, read["stage1"]) == ("infocse-bert-base", {"learning_rate": 1e-3})
+    for plan in (on_the_command_line({**settings, "stage1": "{learning_rate: 1e-3}"}), in_a_file(settings)):
+        assert plan.recipe.name == "infocse-bert-base"
+        assert plan.first_stage().training["learning_rate"] == 1e-3
 
 
 def test_no_name_has_two_meanings():
@@ -105,32 +109,72 @@ def test_no_name_has_two_meanings():
     assert names & {*RUN} == {"output_dir"}
     for method in METHODS.values():
         assert not loss_arguments(method).keys() & (names | {*RUN})
-        assert all(takes(Recipe("", method.name, {}), name) for name in loss_arguments(method))
+        assert setting_types(method).keys() >= {*loss_arguments(method), *names, *RUN}
 
 
-def test_words_and_numbers_of_yaml_are_texts():
-    text = "{segment: no, pooling: on, run_name: 12:30, data: 2024-01-02, column: [yes, 2024], max_steps: 1e2, dev: 7}"
-    settings = resolve_settings("mini-simcse", recipes.parse(text))
-    assert settings["segment"] == "no"
-    assert settings["pooling"] == "on"
-    assert settings["run_name"] == "12:30"
-    assert settings["data"] == "2024-01-02"
-    assert settings["column"] == ["yes", "2024"]
-    assert settings["dev"] == "7"
+#: Scalars that YAML may read as a number, a truth value or a date.
+WRITTEN = [
+    "1",
+    "007",
+    "1e5",
+    "2024_05_01",
+    "2024-05-01",
+    "12:30",
+    "true",
+    "no",
+    "on",
+    "0x1f",
+    "1_000",
+    "+1",
+    ".5",
+    "~x",
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+@pytest.mark.parametrize("name", ["column", "output_dir", "model", "data", "run_name", "segment", "translations"])
+def test_a_text_is_read_as_it_is_written(on_the_command_line, train, tmp_path, name, text):
+    settings = {"loss": "simcse", "output_dir": "out", name: text}
+    file = tmp_path / "settings.yaml"
+    file.write_text("".join(f"{key}: {value}\n" for key, value in settings.items()), encoding="utf-8")
+    for plan in (train([str(file)]), on_the_command_line(settings)):
+        assert plan.settings()[name] == text
+
+
+def test_texts_in_lists_in_stages_and_of_a_loss(on_the_command_line, train, tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text(
+        "recipe: infocse-bert-base\noutput_dir: out\ncolumn: [1, 2024]\nlanguages: [no, 1e5]\ngenerator: 1e5\n"
+        "prompts: {1: 007}\nstage1: {run_name: 1e5, learning_rate: 1e-3}\nmax_steps: 1e2\nhead: null\n"
+    )
+    settings = train([str(file)]).settings()
+    assert settings["column"] == ["1", "2024"]
+    assert settings["languages"] == ["no", "1e5"]
+    assert settings["generator"] == "1e5"
+    assert settings["prompts"] == {1: "007"}
+    assert settings["stage1"]["run_name"] == "1e5"
+    assert settings["stage1"]["learning_rate"] == 1e-3
     assert settings["max_steps"] == 100
     assert isinstance(settings["max_steps"], int)
+    assert settings["head"] is None
+    words = {"loss": "infocse", "output_dir": "out", "auxiliary": "2024_05_01", "head": "null"}
+    assert on_the_command_line(words).loss == {"auxiliary": "2024_05_01", "head": None}
 
 
 @pytest.mark.parametrize("text", ["bf16: on", "repeats: no", "learning_rate: true", "max_steps: 2.5", "mix: half"])
 def test_a_text_in_place_of_a_number_or_truth_value_is_refused(text):
     with pytest.raises(ValueError, match=f"^{text.partition(':')[0]} must be of type"):
-        resolve_settings("mini-simcse", recipes.parse(text))
+        RunPlan.from_yaml(f"recipe: mini-simcse\n{text}")
+
+
+def test_a_number_in_place_of_a_text_is_refused():
+    with pytest.raises(ValueError, match=r"column must be text, got 1"):
+        RunPlan.from_recipe("mini-simcse", {"column": 1})
 
 
 def test_none_on_the_command_line_removes_a_setting(on_the_command_line):
     options = {"recipe": "own-text", "mix": "none", "max_length": "none", "head": "none", "output_dir": "out"}
-    recipe, given = on_the_command_line({**options, "report_to": "none"})
-    settings = resolve_settings(recipe, given)
+    settings = on_the_command_line({**options, "report_to": "none"}).settings()
     assert settings["report_to"] == "none"  # a word of the Trainer's
     assert settings["head"] is None
     assert not {"mix", "max_length"} & settings.keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from datasets import Dataset
@@ -18,6 +18,7 @@ from st_contrastive.inputs.row_filter import Reading, get_reading, set_reading
 from st_contrastive.inputs.segments import get_language
 from st_contrastive.inputs.tables import Source
 from st_contrastive.methods import METHODS, Method
+from st_contrastive.recipes.plan import split_columns
 from st_contrastive.settings import RunSettings
 
 
@@ -30,19 +31,19 @@ def read_texts(
     pairs: Literal["first"] | None = None,
     repeats: bool = False,
 ) -> Dataset:
-    """Texts in the column ``sentence``, or pairs in ``sentence`` and ``other``, as the settings of these names ask.
+    """Texts in the column ``sentence``, or pairs in ``sentence`` and ``other``. The arguments are settings of a run.
 
-    A comma stands between two columns: a name that has one is given alone in a list.
+    A comma separates two columns. A name that contains a comma is passed in a list.
     """
-    columns = column.split(",") if isinstance(column, str) else [*(column or ())]
+    columns = split_columns(column)
     language = get_language(segment or "lines")
     if pairs is not None:
         return inputs.load_pairs(source, columns=columns, pairs="first", language=language or "en")
     if len(columns) < 2:
         name = columns[0] if columns else None
         return inputs.load_sentences(source, column=name, segment=segment or "lines", repeats=repeats)
-    _require_absent("beside pairs, which have two columns", segment=None if language is None else segment)
-    return inputs.load_pairs(source, columns=[name.strip() for name in columns])
+    _require_absent("with pairs, which have two columns", segment=None if language is None else segment)
+    return inputs.load_pairs(source, columns=columns)
 
 
 def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvaluator | None]:
@@ -56,9 +57,13 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     if run.translations is not None:
         _require_column("translation", "translations", run, method)
         _require_absent(
-            "beside translations, whose columns languages names", data=run.data, column=run.column, pairs=run.pairs,
-            segment=run.segment, dev=run.dev if run.dev == "corpus" else None,
-        )  # fmt: skip
+            "with translations, whose columns are named by languages",
+            data=run.data,
+            column=run.column,
+            pairs=run.pairs,
+            segment=run.segment,
+            dev=run.dev if run.dev == "corpus" else None,
+        )
         if run.languages is None:
             return inputs.load_translations(run.translations), evaluator
         return inputs.load_translations(run.translations, languages=run.languages), evaluator
@@ -66,10 +71,10 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     assert run.data is not None
     if run.dev == "corpus" and run.pairs == "first":
         warn(
-            "pairs='first' trains on what dev='corpus' asks, a sentence against the rest of its document: that score "
-            "rises also where search gets no better. Try queries of your own on both models."
+            "pairs='first' trains almost what dev='corpus' tests, to match a sentence with the rest of its document. "
+            "The score may rise while search does not improve. Try your own queries with both models."
         )
-    whole = run.dev == "corpus" and run.pairs is None  # whole documents are held out, and the others cut then
+    whole = run.dev == "corpus" and run.pairs is None  # whole documents are held out before the others are split
     segment = None if whole else run.segment
     dataset = read_texts(run.data, run.column, segment=segment, pairs=run.pairs, repeats=run.repeats)
     if "other" in dataset.column_names:
@@ -87,35 +92,37 @@ def _naming_dev(dev: str) -> Iterator[None]:
 
 
 def _require_absent(where: str, **settings: Any) -> None:
-    """Refuse settings that would not be read."""
-    for name, given in settings.items():
-        if given is not None:
-            raise ValueError(f"{name}={given!r:.80} is not read {where}: leave it out.")
+    """Refuse settings that would be ignored."""
+    for name, value in settings.items():
+        if value is not None:
+            raise ValueError(f"{name}={value!r:.80} is not used {where}: leave it out.")
 
 
 def _require_column(column: str, setting: str, run: RunSettings, method: Method) -> None:
-    """Require a method that takes the column which the setting makes."""
+    """Require a loss that uses the column which the setting creates."""
     if column not in method.columns:
-        takers = ", ".join(other.name for other in METHODS.values() if column in other.columns)
-        remedy = "Name one column, or take another loss." if setting == "column" else "Leave it out."
-        given = asdict(run)[setting]
-        raise ValueError(f"{setting}={given!r} goes with the loss {takers}, not {method.name}. {remedy}")
+        users = ", ".join(other.name for other in METHODS.values() if column in other.columns)
+        remedy = "Name one column, or use another loss." if setting == "column" else "Leave it out."
+        raise ValueError(
+            f"{setting}={getattr(run, setting)!r} needs the loss {users}; {method.name} does not use it. {remedy}"
+        )
 
 
 def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEvaluator]:
-    """The documents to train on, and an evaluator on others: a tenth, and more of few documents."""
+    """The documents to train on, and an evaluator on the held-out ones."""
     if not isinstance(documents, Dataset):
         raise ValueError(
-            "dev='corpus': data is a stream, of which no documents can be held out. Give a Dataset, or a file of "
+            "dev='corpus': data is a stream, of which no documents can be held out. Pass a Dataset, or a file of "
             "graded pairs as dev."
         )
     read = get_reading(documents) or Reading(len(documents), {})
     documents = documents.shuffle(seed=42)
-    count = min(1000, max(len(documents) // 10, min(200, len(documents) // 3)))
+    count = CorpusEvaluator.held_out_count(len(documents))
     if count < CorpusEvaluator.min_documents:
         raise ValueError(
             f"dev='corpus': {len(documents)} documents are too few to hold some out. At least "
-            f"{3 * CorpusEvaluator.min_documents} are needed, of two sentences or more. Name graded pairs, or none."
+            f"{3 * CorpusEvaluator.min_documents} documents of two or more sentences are needed. Add documents, "
+            "use a file of graded pairs as dev, or leave dev out."
         )
     held_out, body = documents.select(range(count)), documents.column_names[-1]
     titles = held_out["sentence"] if body == "other" else None
@@ -126,7 +133,7 @@ def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEval
     rest = documents.select(range(count, len(documents))).filter(
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
     )
-    # For describe: what the first reading left out, and the second.
+    # For describe: the rows that both readings dropped.
     left_out = {**read.left_out, "held out": len(documents) - len(rest)}
     if run.segment is not None and body == "sentence":
         rest = inputs.load_sentences(rest, column=body, segment=run.segment, repeats=run.repeats)

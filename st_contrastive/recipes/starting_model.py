@@ -1,4 +1,4 @@
-"""The encoder of a run: its pooling and its type."""
+"""Loads the encoder that a run starts from, with its pooling and its precision."""
 
 from __future__ import annotations
 

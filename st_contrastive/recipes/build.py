@@ -1,0 +1,136 @@
+"""Builds the Trainer of a run."""
+
+from __future__ import annotations
+
+import math
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset, IterableDataset
+from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
+from transformers import set_seed
+
+from st_contrastive._checks import warn
+from st_contrastive.augmentations import AntonymReplacement
+from st_contrastive.components import FraternalEmbedding
+from st_contrastive.inputs.tables import Source
+from st_contrastive.recipes.data import read_data
+from st_contrastive.recipes.plan import RunPlan
+from st_contrastive.recipes.recipe import Recipe
+from st_contrastive.recipes.starting_model import load_model
+from st_contrastive.training import ContrastiveTrainer
+
+
+def trainer(
+    recipe: str | Recipe, *, data: Source | None = None, output_dir: str | Path, **overrides: Any
+) -> ContrastiveTrainer:
+    """A Trainer with the model, loss, data and arguments of a recipe, in which ``overrides`` replace settings.
+
+    The same seed gives the same run: it is set before the loss initializes its head. With ``dev``, the Trainer
+    evaluates and saves every ``eval_steps``, and loads the best weights at the end. With ``max_steps`` and
+    ``num_train_epochs``, the first limit that is reached ends the run. For a recipe of two stages, this is the Trainer
+    of the second; :func:`run` trains both.
+
+    Args:
+        data: as for ``st_contrastive.inputs.load_sentences``.
+        overrides: arguments of the loss and of SentenceTransformerTrainingArguments, and the other options of
+            ``st-contrastive train --help``, such as ``column=("title", "body")``. None removes an option, or a
+            checkpoint of the loss.
+
+    Raises:
+        TypeError: a setting is unknown.
+    """
+    return build_trainer(RunPlan.from_recipe(recipe, {**overrides, "data": data, "output_dir": output_dir}))
+
+
+def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
+    """The Trainer of a plan; of two stages, that of the second."""
+    run, method = plan.run, plan.method
+    texts = run.data if run.translations is None else run.translations
+    if run.model is None:
+        raise ValueError("model is missing: name the encoder to start from, a folder or a hub name.")
+    if texts is None:
+        raise ValueError("data is missing: name the training text.")
+    replacement = None if run.antonyms is None else AntonymReplacement(run.antonyms)
+
+    arguments = _training_arguments(plan)
+    with arguments.main_process_first(desc="reading"):  # the other processes of a node find the cached tables
+        dataset, evaluator = read_data(run, method)
+    if arguments.max_steps > 0 and "num_train_epochs" in plan.training:
+        arguments.max_steps = _limit_steps(arguments, dataset)
+
+    set_seed(arguments.seed)
+    model = load_model(os.fspath(run.model), run.pooling, method)
+
+    of_loss = dict(plan.loss)
+    fraternal = of_loss.get("fraternal")
+    if isinstance(fraternal, (str, Path)):
+        length = run.max_length and min(run.max_length, model.max_seq_length or run.max_length)
+        of_loss["fraternal"] = fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
+    if replacement is not None and of_loss.setdefault("strategy", "given") != "given":
+        raise ValueError(
+            f"antonyms creates a second sentence, and strategy={of_loss['strategy']!r} ignores it: leave one out."
+        )
+    loss = method.loss_class(model, **of_loss)
+
+    if replacement is not None:
+        dataset = method.dataset(dataset, replacement, seed=arguments.seed)
+    elif fraternal is not None:
+        dataset = method.dataset(dataset, fraternal=fraternal)
+    arguments.prompts = _column_prompts(arguments.prompts, plan, dataset.column_names)
+    return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=run.max_length)
+
+
+def _limit_steps(arguments: TrainingArguments, dataset: Dataset | IterableDataset) -> int:
+    """The smaller of ``max_steps`` and the steps of ``num_train_epochs``, counted as the Trainer counts them.
+
+    Of a stream, only as many rows are counted as ``max_steps`` needs.
+    """
+    batch = arguments.train_batch_size * arguments.world_size
+    if isinstance(dataset, Dataset):
+        rows = len(dataset)
+    else:
+        enough = batch * arguments.gradient_accumulation_steps * (arguments.max_steps + 1)
+        rows = sum(1 for _ in islice(dataset, math.ceil(enough / arguments.num_train_epochs)))
+    batches = rows // batch if arguments.dataloader_drop_last else math.ceil(rows / batch)
+    steps = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
+    return min(int(arguments.max_steps), math.ceil(arguments.num_train_epochs * steps))
+
+
+def _training_arguments(plan: RunPlan) -> Any:
+    """The Trainer's arguments: those of the plan, and defaults for runs that are evaluated or published."""
+    settings, dev = dict(plan.training), plan.run.dev
+    defaults: dict[str, Any] = {"logging_steps": 10, "logging_nan_inf_filter": False}  # the filter logs NaN as 0
+    defaults["hub_strategy"] = "end"  # only the weights that are chosen at the end are published
+    if not torch.accelerator.is_available():
+        defaults |= {"use_cpu": True, "dataloader_pin_memory": False}  # without use_cpu, bf16 is refused
+    if dev is None:
+        settings.pop("eval_steps", None)
+    else:
+        steps, kind = settings.get("eval_steps", 125), settings.get("eval_strategy", "steps")
+        metric = "eval_corpus_ndcg@10" if dev == "corpus" else "eval_dev_spearman"
+        defaults |= {"eval_strategy": kind, "eval_steps": steps, "save_strategy": kind, "save_steps": steps}
+        defaults |= {"save_total_limit": 2, "metric_for_best_model": metric, "greater_is_better": True}
+        defaults["load_best_model_at_end"] = settings.get("save_strategy") != "no"
+    arguments: Any = TrainingArguments(**{**defaults, **settings, "output_dir": str(plan.folder)})
+    if arguments.n_gpu > 1:
+        warn(
+            f"{arguments.n_gpu} devices are visible to one process, which trains on one of them to keep the batch "
+            "size. To train on all of them, use torchrun --nproc_per_node N or accelerate launch."
+        )
+        arguments._n_gpu = 1
+    return arguments
+
+
+def _column_prompts(prompts: Any, plan: RunPlan, columns: list[str]) -> Any:
+    """Prompts by the user's column names, as prompts by those of the dataset."""
+    if not isinstance(prompts, dict):
+        return prompts
+    names = dict(zip(plan.columns, columns, strict=False))
+    renamed = {names.get(name, name): text for name, text in prompts.items()}
+    if plan.run.antonyms is not None:  # the second text is derived from the first
+        renamed.setdefault(columns[-1], renamed.get(columns[0], ""))
+    return renamed

@@ -1,0 +1,390 @@
+"""The settings of a run in one object, from a recipe, a file or options."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from numbers import Real
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
+
+from st_contrastive import __version__
+from st_contrastive._arguments import argument_types, check_arguments
+from st_contrastive._files import complete_file
+from st_contrastive.methods import METHODS, Method, find_method
+from st_contrastive.recipes.recipe import Recipe, dump, is_text, load, names, parse
+from st_contrastive.settings import Location, RunSettings
+from st_contrastive.training.same_run import refused_changes
+
+#: The type of each of the Trainer's arguments.
+TRAINING: Mapping[str, Any] = {
+    field.name: get_type_hints(TrainingArguments)[field.name]
+    for field in dataclasses.fields(TrainingArguments)
+    if field.init
+}
+#: The type of each setting of a run, except those that choose its recipe and its stages.
+RUN: Mapping[str, Any] = {
+    name: kind for name, kind in get_type_hints(RunSettings).items() if name not in ("recipe", "loss", "stage1")
+}
+#: The recipe of a first stage.
+PRETRAINING = Recipe("", "pretraining", {})
+#: Recipe settings that an override replaces: the other limit might end the run first, and the strategy would ignore
+#: the antonyms.
+_REPLACED = {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps", "antonyms": "strategy"}
+#: Settings of the second stage that the first one does not use.
+_SECOND_STAGE = frozenset(
+    "dev mix eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub stage1 "
+    "output_dir".split()
+)
+#: Values of dev that are not a file.
+_DEV_WORDS = ("corpus", "stsb")
+_SECRETS = ("hub_token",)
+#: Options of other training scripts, such as SimCSE's train.py, and what to use here.
+_OTHER_TOOLS = {
+    "overwrite_output_dir": "A used folder is never overwritten. Name a new output_dir.",
+    "model_name_or_path": "Use model.",
+    "model_name": "Use model.",
+    "train_file": "Use data.",
+    "dataset_name": "Use data.",
+    "validation_file": "Use dev.",
+    "max_seq_length": "Use max_length.",
+    "pooler_type": "Use pooling; the head that only training uses is head.",
+    "temp": "Use temperature.",
+    "mlp_only_train": "Leave it out: head is never used after training.",
+    "do_mlm": "Use mlm_weight.",
+    "pad_to_max_length": "Leave it out: batches are padded to their longest text.",
+    "overwrite_cache": "Leave it out: a changed file is always read again.",
+    "preprocessing_num_workers": "Leave it out: texts are tokenized batch by batch.",
+    "use_fast_tokenizer": "Leave it out.",
+    "evaluation_strategy": "Use eval_strategy.",
+    "per_gpu_train_batch_size": "Use per_device_train_batch_size.",
+    "train_batch_size": "Use per_device_train_batch_size.",
+    "batch_size": "Use per_device_train_batch_size.",
+    "epochs": "Use num_train_epochs.",
+    "num_epochs": "Use num_train_epochs.",
+    "lr": "Use learning_rate.",
+    "no_cuda": "Use use_cpu.",
+    "evaluation_steps": "Use eval_steps.",
+    "output_path": "Use output_dir.",
+}
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """All settings of a run. Settings that are not set have no entry in ``training`` and ``loss``.
+
+    Attributes:
+        run: the settings of RunSettings. ``run.loss`` is always set, and ``run.stage1`` if there are two stages.
+        training: arguments of SentenceTransformerTrainingArguments.
+        loss: arguments of the loss.
+        recipe: the recipe that the plan comes from. Its name is empty for a run of a loss.
+        resume: False, True for the newest checkpoint of the output folder, or the folder of a checkpoint.
+    """
+
+    run: RunSettings
+    training: Mapping[str, Any]
+    loss: Mapping[str, Any]
+    recipe: Recipe
+    resume: bool | str = False
+
+    @classmethod
+    def from_recipe(cls, recipe: str | Recipe, overrides: Mapping[str, Any]) -> RunPlan:
+        """The plan of a recipe with some settings replaced. The value None removes a setting.
+
+        Raises:
+            TypeError: a setting is unknown.
+            ValueError: a value has the wrong type, or nothing would be trained.
+        """
+        chosen = load(recipe) if isinstance(recipe, str) else recipe
+        method = find_method(chosen.loss)
+        settings = {**chosen.settings, **overrides}
+        resume = settings.pop("resume_from_checkpoint", None) or False
+        stage1 = _first_stage_settings(chosen, settings)
+        for name, replaced in _REPLACED.items():
+            if name in overrides and replaced not in overrides:
+                settings.pop(replaced, None)
+        types = setting_types(method)
+        of_loss = loss_arguments(method)
+        for name in settings:
+            if name in of_loss and name in {**TRAINING, **RUN}:
+                raise TypeError(
+                    f"{name} is an argument of {method.loss} and a setting of the run: rename that of the loss."
+                )
+            if name not in types:
+                raise TypeError(_unknown(name, method, types))
+        settings = {name: _checked(name, value, types[name]) for name, value in settings.items()}
+        steps, epochs = settings.get("max_steps", -1), settings.get("num_train_epochs", 1)
+        if steps == 0 or (steps < 0 and epochs <= 0):  # the Trainer would make no step, or read 0 as no limit
+            raise ValueError(
+                f"max_steps {steps} and num_train_epochs {epochs} leave nothing to train: raise one above 0."
+            )
+        run = {name: value for name, value in settings.items() if name in RUN and value is not None}
+        run |= {"recipe": chosen.name or None, "loss": chosen.loss, "stage1": stage1}
+        check_arguments(RunSettings, {name: run[name] for name in ("mix", "antonyms") if name in run})
+        return cls(
+            RunSettings(**run),
+            {name: value for name, value in settings.items() if name in TRAINING and name not in RUN},
+            {
+                name: value
+                for name, value in settings.items()
+                if name in of_loss and not (value is None and name in method.checkpoints)
+            },
+            chosen,
+            {"true": True, "false": False}.get(str(resume).lower(), str(resume)),
+        )
+
+    @classmethod
+    def from_yaml(cls, text: str, options: Mapping[str, Any] | None = None) -> RunPlan:
+        """The plan of a file of settings, which names a recipe or a loss.
+
+        Args:
+            text: the content of the file, or "".
+            options: settings that override those of the file. A text is read as it would be in the file. "none"
+                removes a setting.
+        """
+        options = options or {}
+        written = parse(text) or {}
+        if not isinstance(written, dict) or not all(isinstance(name, str) for name in written):
+            raise ValueError(f"a file of settings holds names and values, such as `loss: simcse`; got {written!r:.80}.")
+        chosen = _chosen({**written, **options})
+        types = {**setting_types(find_method(PRETRAINING.loss)), **setting_types(find_method(chosen.loss))}
+        settings = {**(parse(text, types) or {}), **options}
+        for name, value in options.items():
+            if isinstance(value, str):
+                settings[name] = _read(name, value, types)
+        for name, value in settings.items():
+            if str(value).lower() == "none" and name not in TRAINING:  # some of these accept the word
+                settings[name] = None
+        return cls.from_recipe(
+            chosen, {name: value for name, value in settings.items() if name not in ("recipe", "loss")}
+        )
+
+    @property
+    def method(self) -> Method:
+        """The method that the loss belongs to."""
+        return find_method(self.recipe.loss)
+
+    @property
+    def folder(self) -> Path:
+        """The output folder."""
+        return Path(os.fspath(self.run.output_dir or "")).expanduser()
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns to read."""
+        return split_columns(self.run.column)
+
+    def settings(self) -> dict[str, Any]:
+        """All settings that are set, by name, without the recipe and the loss."""
+        run = {
+            field.name: value
+            for field in dataclasses.fields(self.run)
+            if (value := getattr(self.run, field.name)) is not None
+            and (value != field.default or field.name in self.recipe.settings)
+            and field.name not in ("recipe", "loss")
+        }
+        return {**run, **self.training, **self.loss}
+
+    def with_settings(self, **changes: Any) -> RunPlan:
+        """The same plan with some settings replaced, unchecked."""
+        run = {name: value for name, value in changes.items() if name in RUN}
+        training = {name: value for name, value in changes.items() if name in TRAINING and name not in RUN}
+        loss = {name: value for name, value in changes.items() if name not in run and name not in training}
+        return replace(
+            self, run=replace(self.run, **run), training={**self.training, **training}, loss={**self.loss, **loss}
+        )
+
+    def first_stage(self) -> RunPlan | None:
+        """The plan of the first stage: the settings of this run that it can use, and those of ``run.stage1``."""
+        if not isinstance(self.run.stage1, Mapping):
+            return None
+        known = setting_types(find_method(PRETRAINING.loss))
+        shared = {name: value for name, value in self.settings().items()
+                  if name in known and name not in _SECOND_STAGE}  # fmt: skip
+        folder = {"output_dir": self.folder / "stage1", "resume_from_checkpoint": bool(self.resume)}
+        return RunPlan.from_recipe(PRETRAINING, {**shared, **self.run.stage1, **folder})
+
+    def to_yaml(self) -> str:
+        """The settings as a file that ``st-contrastive train`` reads in any folder.
+
+        It holds no texts, no secrets and not the output folder, which may be moved. Existing files and folders get
+        absolute paths.
+        """
+        kept = {name: value for name, value in self.settings().items() if name not in ("output_dir", *_SECRETS)}
+        locations = [name for name, kind in RUN.items() if Location in get_args(kind)]
+        for name in (*locations, *self.method.checkpoints):
+            value = kept.get(name)
+            if isinstance(value, (str, os.PathLike)) and not (name == "dev" and value in _DEV_WORDS):
+                path = os.path.abspath(os.path.expanduser(value))
+                if os.path.exists(path):
+                    kept[name] = path
+        if not isinstance(kept.get("data", ""), (str, os.PathLike)):
+            kept["data"] = object()  # texts
+        head: dict[str, Any] = {"loss": self.recipe.loss}
+        removed: list[str] = []
+        if self.recipe.name in names() and load(self.recipe.name) == self.recipe:
+            head = {"recipe": self.recipe.name}
+            removable = {*RUN, *self.method.checkpoints}
+            removed = [name for name in self.recipe.settings if name in removable and name not in kept]
+            if self.recipe.stage1 is not None and self.run.stage1 is None and "auxiliary" not in kept:
+                removed.append("auxiliary")  # there is no first stage
+        return "\n".join(dump({**head, **kept, **dict.fromkeys(removed)}))
+
+    def changes_from(self, other: RunPlan) -> dict[str, tuple[Any, Any]]:
+        """Values before and now of changed settings that a resumed run must keep.
+
+        Compared are those that the Trainer does not compare: the settings of a first stage, which may be finished, and
+        the arguments of a loss without ``get_config_dict``. Of absolute paths, only the last part counts, because
+        folders may be moved.
+        """
+        return refused_changes(other._compared_settings(), self._compared_settings())
+
+    def _compared_settings(self) -> dict[str, Any]:
+        compared: dict[str, Any] = {}
+        first = self.first_stage()
+        if first is not None:
+            fields = (*dataclasses.fields(TrainingArguments), *dataclasses.fields(RunSettings))
+            defaults = {**{field.name: field.default for field in fields}, **loss_arguments(first.method)}
+            compared = {**defaults, **first.settings(), "dev": "corpus" if self.run.dev == "corpus" else None}
+            for name in first.method.loss_class.may_change:
+                compared.pop(name, None)
+        if not hasattr(self.method.loss_class, "get_config_dict"):
+            compared |= {**loss_arguments(self.method), **self.loss}
+        return {
+            name: os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
+            for name, value in compared.items()
+        }
+
+
+def write_plan(plan: RunPlan, file: Path) -> None:
+    """Write the plan as YAML, with the versions that it was run with."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("sentence-transformers", "transformers", "torch"))
+    with complete_file(file) as partial:
+        partial.write_text(f"# st_contrastive {__version__}, {versions}\n{plan.to_yaml()}\n", encoding="utf-8")
+
+
+def require_same_plan(plan: RunPlan, file: Path) -> None:
+    """Refuse to resume the run that wrote the file with settings that would be ignored."""
+    if not file.is_file():  # a Trainer without a recipe
+        return
+    # Both as they are read from a file.
+    changes = RunPlan.from_yaml(plan.to_yaml()).changes_from(RunPlan.from_yaml(file.read_text(encoding="utf-8")))
+    if changes:
+        values = "; ".join(f"{name} is {new!r}, and was {old!r}" for name, (old, new) in changes.items())
+        raise ValueError(
+            f"{values} in the run that resume_from_checkpoint continues ({file}). Restore the old values, or train in "
+            "another output_dir."
+        )
+
+
+def split_columns(column: str | Sequence[str] | None) -> list[str]:
+    """The names in a setting ``column``. A comma separates two; a name that contains one is passed in a list."""
+    return [name.strip() for name in column.split(",")] if isinstance(column, str) else [*(column or ())]
+
+
+def loss_arguments(method: Method) -> dict[str, Any]:
+    """The arguments of the method's loss after the model, and their defaults.
+
+    They include those of the base class if the constructor takes ``**options``.
+    """
+    return {name: parameter.default for name, (parameter, _) in _loss_parameters(method).items()}
+
+
+def setting_types(method: Method) -> dict[str, Any]:
+    """The types of all settings of a run of the method, by name."""
+    return {**TRAINING, **RUN, **{name: kind for name, (_, kind) in _loss_parameters(method).items()}}
+
+
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _loss_parameters(method: Method) -> dict[str, tuple[inspect.Parameter, Any]]:
+    """The parameters of the loss's constructor, and their types."""
+    found: dict[str, tuple[inspect.Parameter, Any]] = {}
+    for constructor in (vars(base)["__init__"] for base in method.loss_class.__mro__ if "__init__" in vars(base)):
+        parameters = inspect.signature(constructor).parameters
+        types = argument_types(constructor)
+        new = {name: (each, types.get(name, Any)) for name, each in parameters.items() if each.kind not in _REST}
+        found = {**new, **found}
+        if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+            break
+    return {name: value for name, value in found.items() if name not in ("self", "model")}
+
+
+def _chosen(settings: Mapping[str, Any]) -> Recipe:
+    """The recipe that the settings name, or a recipe of only the loss that they name."""
+    name, loss = settings.get("recipe"), settings.get("loss")
+    if (name is None) == (loss is None):
+        raise ValueError("give either recipe=NAME or loss=NAME (and model=NAME).")
+    if loss is None:
+        return load(str(name))
+    has_stage1 = settings.get("stage1") is not None and "auxiliary" in find_method(loss).checkpoints
+    return Recipe("", loss, {}, stage1={} if has_stage1 else None)
+
+
+def _first_stage_settings(recipe: Recipe, settings: dict[str, Any]) -> Mapping[str, Any] | None:
+    """Take stage1 out of the settings, and merge it with the recipe's. None if there is one stage."""
+    changes = settings.pop("stage1", None) or {}
+    has_two = recipe.stage1 is not None and "auxiliary" not in settings
+    if not isinstance(changes, Mapping) or (changes and not has_two):
+        raise ValueError(
+            f"stage1={changes!r:.80} must be settings, such as {{learning_rate: 1e-4}}, of a recipe with a first "
+            "stage. With auxiliary, there is none."
+        )
+    return {**(recipe.stage1 or {}), **changes} if has_two else None
+
+
+def _unknown(name: str, method: Method, types: Mapping[str, Any]) -> str:
+    """The message for an unknown setting, with what may have been meant."""
+    start = f"there is no setting {name}"
+    if name in _OTHER_TOOLS:
+        return f"{start}. {_OTHER_TOOLS[name]}"
+    if users := [other.name for other in METHODS.values() if name in loss_arguments(other)]:
+        return f"{start} of the loss {method.name}: it is one of {', '.join(users)}."
+    longer = [known for known in types if len(name) > 2 and (known.endswith(f"_{name}") or known.startswith(name))]
+    near = [*difflib.get_close_matches(name, types, cutoff=0.85), *longer, *difflib.get_close_matches(name, types)]
+    if near:
+        return f"{start}: perhaps {near[0]} is meant."
+    return (
+        f"{start}. There are the arguments of {method.loss} ({', '.join(loss_arguments(method))}), those of "
+        f"SentenceTransformerTrainingArguments, and {', '.join(RUN)}."
+    )
+
+
+def _read(name: str, text: str, types: Mapping[str, Any]) -> Any:
+    """The value of an option's text, read as in a file."""
+    kind = types.get(name, Any)
+    if is_text(kind) and not text.startswith("{"):
+        is_of_loss = name not in TRAINING and name not in RUN
+        return None if is_of_loss and text.lower() in ("null", "~") else text
+    try:
+        return parse(text, types)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _checked(name: str, value: Any, kind: Any) -> Any:
+    """The value, if it is a number or a truth value where the type asks for one. A whole float becomes an int."""
+    if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, it is the current folder
+        raise ValueError(f"{name} is empty: give a value, or leave it out.")
+    if is_text(kind):
+        if isinstance(value, Real):
+            raise ValueError(f"{name} must be text, got {value!r}. Quote it.")
+        return [*value] if isinstance(value, tuple) else value
+    kinds = {*(get_args(kind) or (kind,))}
+    numbers = kinds & {bool, int, float}
+    is_number = name in {**TRAINING, **RUN} and len(numbers) == 1 and str not in kinds
+    if is_number and (value is not None or NoneType not in kinds):
+        needed = numbers.pop()
+        if not isinstance(value, Real) or isinstance(value, bool) != (needed is bool) or (needed is int and value % 1):
+            raise ValueError(f"{name} must be of type {needed.__name__}, got {value!r}.")
+        return int(float(value)) if needed is int else value
+    return value

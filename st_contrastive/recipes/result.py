@@ -1,0 +1,136 @@
+"""The result of a run: scores, which weights were saved, and the verdict on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from st_contrastive._files import complete_file
+from st_contrastive.evaluation import Comparison, Judgement, compare_paired
+from st_contrastive.evaluation.bm25 import WEIGHT
+from st_contrastive.evaluation.report import to_json
+from st_contrastive.training import ContrastiveTrainer
+
+#: File of the output folder that holds the verdict.
+VERDICT_FILE = "verdict.json"
+_BM25 = f"BM25 ({WEIGHT:g} cosine + {1 - WEIGHT:g} BM25)"
+_TITLES = {"start": "before training", "trained": "after", "mixture": "mixed"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of a run. ``str`` gives the scores, the comparison with the start and the verdict.
+
+    Attributes:
+        trainer: the Trainer of the last stage.
+        scores: with ``dev``, scores by the name of the weights: "start", "trained" (the best step) and "mixture".
+        saved: the name of the saved weights. None if the run collapsed.
+        collapsed: how the run collapsed, or None.
+        judgements: with ``dev="corpus"``, the results of each question by the name of the weights.
+    """
+
+    trainer: ContrastiveTrainer
+    scores: Mapping[str, float] = field(default_factory=dict)
+    saved: str | None = None
+    collapsed: str | None = None
+    judgements: Mapping[str, Judgement] = field(default_factory=dict)
+
+    @property
+    def before(self) -> float | None:
+        """The score of the start."""
+        return self.scores.get("start")
+
+    @property
+    def after(self) -> float | None:
+        """The score of the trained weights."""
+        return self.scores.get("trained")
+
+    @property
+    def mixed(self) -> float | None:
+        """The score of the mixture."""
+        return self.scores.get("mixture")
+
+    @property
+    def compared(self) -> str | None:
+        """The name of the weights that are compared with the start: the saved ones, or the best that were refused."""
+        if self.saved in self.scores and self.saved != "start":
+            return self.saved
+        trained = {name: score for name, score in self.scores.items() if name != "start"}
+        return max(trained, key=lambda name: _or_lowest(trained[name])) if trained else None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """With ``dev="corpus"``, the compared weights against the start, question by question."""
+        name = self.compared
+        if name is None or "start" not in self.judgements or name not in self.judgements:
+            return None
+        return compare_paired(self.judgements["start"], self.judgements[name])
+
+    @property
+    def verdict(self) -> Literal["BETTER", "NO DIFFERENCE", "WORSE"] | None:
+        """Whether training helped, by ``dev``. None without scores."""
+        if self.saved is None or self.compared is None:
+            return None
+        if self.saved != "start":
+            return "BETTER"
+        if self.comparison is not None:
+            return "WORSE" if self.comparison.decision == "worse" else "NO DIFFERENCE"
+        return "NO DIFFERENCE" if self.scores[self.compared] == self.before else "WORSE"
+
+    @property
+    def reason(self) -> str:
+        """Why these weights were saved, with figures. Empty without scores."""
+        if self.compared is None:
+            return ""
+        if self.comparison is not None:
+            return self.comparison.reason
+        before, after = (f"{100 * self.scores[name]:.2f}" for name in ("start", self.compared))
+        return f"{after} is {'the best score' if self.saved != 'start' else f'not above {before}'}."
+
+    def __str__(self) -> str:
+        if not self.scores:
+            return "No dev was set, so it is unknown whether training helped."
+        scores = ", ".join(f"{title} {100 * self.scores[name]:.2f}" for name, title in _TITLES.items()
+                           if name in self.scores)  # fmt: skip
+        lines = [f"Score {scores}."]
+        if self.comparison is not None:
+            lines.append(f"{'Mixed' if self.compared == 'mixture' else 'After training'}: {self.comparison}")
+            lines += self._with_bm25(self.comparison)
+        return "\n".join(lines)
+
+    def _with_bm25(self, comparison: Comparison) -> list[str]:
+        before, after = (self.judgements[name].mixed_ndcg for name in ("start", str(self.compared)))
+        gain = comparison.mixed_gain
+        if gain is None or before is None or after is None:
+            return []
+        text = f"Together with {_BM25}: {100 * before:.2f} before, {100 * after:.2f} after, {gain.describe(100)}."
+        return [text if gain.low > 0 else f"{text} Training adds nothing to BM25 beyond chance."]
+
+    def write_verdict(self, folder: Path) -> None:
+        """Write ``verdict.json``: the verdict, the saved weights, the scores, and the changes with their intervals.
+
+        Scores and changes are fractions, as in the Trainer's log. Nothing is written without scores.
+        """
+        if self.verdict is None:
+            return
+        comparison = self.comparison
+        content: dict[str, Any] = {
+            "verdict": self.verdict,
+            "saved": self.saved,
+            "reason": self.reason,
+            "scores": dict(self.scores),
+            "compared": self.compared,
+        }
+        if comparison is not None:
+            content |= asdict(comparison)
+            mixed = {name: judged.mixed_ndcg for name, judged in self.judgements.items()}
+            content["scores_with_bm25"] = {name: score for name, score in mixed.items() if score is not None}
+        with complete_file(folder / VERDICT_FILE) as partial:
+            partial.write_text(to_json(content) + "\n", encoding="utf-8")
+
+
+def _or_lowest(score: float) -> float:
+    return -math.inf if math.isnan(score) else score

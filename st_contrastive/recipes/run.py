@@ -1,0 +1,281 @@
+"""Trains a recipe from start to end: the stages, the scores before and after, and the choice of the saved weights."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from torch import Tensor
+from transformers import TrainerCallback
+
+from st_contrastive._checks import warn
+from st_contrastive.evaluation import CorpusEvaluator, Judgement, compare_paired, title_agreement
+from st_contrastive.inputs.tables import Source
+from st_contrastive.recipes.build import build_trainer
+from st_contrastive.recipes.plan import RunPlan, require_same_plan, write_plan
+from st_contrastive.recipes.recipe import Recipe, dump
+from st_contrastive.recipes.result import Run
+from st_contrastive.training import ContrastiveTrainer, interpolate_weights
+from st_contrastive.training.card import add_to_card, describe_start, public_settings, run_text
+
+#: The file of settings that each run writes into its output folder.
+PLAN_FILE = "run.yaml"
+#: How many pairs are drawn to check that their texts belong together.
+_PAIRS = 2000
+
+
+def run(
+    recipe: str | Recipe,
+    *,
+    data: Source | None = None,
+    output_dir: str | Path,
+    on_trainer: Callable[[ContrastiveTrainer], None] = lambda trainer: None,
+    on_score: Callable[[float, float], None] = lambda score, seconds: None,
+    **overrides: Any,
+) -> Run:
+    """Train a recipe, both stages if it has two, and save the model in ``output_dir``.
+
+    Stage 1 goes to ``output_dir/stage1``. It uses the settings of the run, except those that the recipe or
+    ``stage1={...}`` changes for it. With ``auxiliary``, a folder or None, there is no stage 1.
+
+    ``mix`` is the share of the trained weights in a mixture with those of the start. With ``dev``, the start, the
+    trained weights and the mixture are scored, and the best of them is saved: with ``dev="corpus"``, the start unless
+    another is better by ``Comparison.decision``. ``output_dir/verdict.json`` holds the scores and the verdict. Without
+    ``dev``, the mixture is saved, or the trained weights if there is no ``mix``.
+
+    ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"`` resumes
+    from the newest checkpoint, if there is one, with the settings of that run: only steps and epochs may grow, and what
+    is logged, saved and scored may change. Without it, a folder that holds another run is refused.
+
+    Args:
+        data: the training text, as for :func:`trainer`.
+        output_dir: folder of the model and its checkpoints.
+        on_trainer: called with the Trainer of each stage before it trains.
+        on_score: called with the score before training, and the seconds that scoring took.
+        overrides: as for :func:`trainer`.
+    """
+    plan = RunPlan.from_recipe(recipe, {**overrides, "data": data, "output_dir": output_dir})
+    return run_plan(plan, on_trainer=on_trainer, on_score=on_score)
+
+
+def run_plan(
+    plan: RunPlan,
+    *,
+    on_trainer: Callable[[ContrastiveTrainer], None] = lambda trainer: None,
+    on_score: Callable[[float, float], None] = lambda score, seconds: None,
+) -> Run:
+    """:func:`run` with the settings of a plan."""
+    training = _TrainingRun(plan, on_trainer=on_trainer, on_score=on_score)
+    for step in (training.prepare, training.train_stage1, training.train, training.judge, training.save):
+        step()
+        if training.collapsed:
+            break
+    return training.result
+
+
+class _TrainingRun:
+    """A run of a recipe. Its methods are called in their order, until the run has ``collapsed``."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        *,
+        on_trainer: Callable[[ContrastiveTrainer], None],
+        on_score: Callable[[float, float], None],
+    ) -> None:
+        self.plan = plan
+        self.on_trainer, self.on_score = on_trainer, on_score
+        self.trainer: ContrastiveTrainer
+        self.choice = _Choice()
+        self.saved: str | None = None
+        self.collapsed: str | None = None
+
+    @property
+    def result(self) -> Run:
+        """The result so far."""
+        return Run(self.trainer, self.choice.scores, self.saved, self.collapsed, self.choice.judgements)
+
+    def prepare(self) -> None:
+        """Read the data, build the Trainer of the last stage, and score the start."""
+        plan = self.plan
+        resumed = self._resumed_folder()
+        if resumed is not None:
+            require_same_plan(plan, resumed / PLAN_FILE)
+        # Errors of stage 2 are raised before the hours of stage 1.
+        with warnings.catch_warnings():
+            if plan.run.stage1 is not None:  # which trains the network
+                warnings.filterwarnings("ignore", message=".*starts with an untrained network")
+            self.trainer = build_trainer(plan)
+        texts: Any = self.trainer.train_dataset
+        if resumed is None and "other" in texts.column_names and plan.run.pairs is None:
+            _check_pairs(self.trainer)
+        if plan.recipe.name == "own-text" and "other" not in texts.column_names:
+            warn(
+                "own-text is for pairs. With single texts, it made search worse in all our runs. Name two columns, "
+                "such as column='title,body', or set pairs='first'."
+            )
+        self.recorder = _Recorder(lambda: write_plan(plan, plan.folder / PLAN_FILE))
+        if plan.run.stage1 is None:
+            self._begin(self.trainer)
+        began = time.monotonic()
+        self.choice.add("start", self.trainer)
+        if self.choice.scores:
+            self.on_score(self.choice.scores["start"], time.monotonic() - began)
+
+    def train_stage1(self) -> None:
+        """Train the first stage, unless there is none or it is finished, and build the second on it."""
+        first = self.plan.first_stage()
+        if first is None:
+            return
+        if not (self.plan.resume and (first.folder / "modules.json").is_file()):
+            if self.plan.run.dev == "corpus":  # stage 1 does not see the held-out documents either
+                first = first.with_settings(data=self.trainer.train_dataset, column="sentence", segment="lines")
+            done = run_plan(first, on_trainer=self._begin)
+            if done.collapsed:
+                self.trainer, self.collapsed = done.trainer, done.collapsed
+                return
+        # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
+        folder = str(first.folder)
+        self.trainer = build_trainer(self.plan.with_settings(model=folder, auxiliary=folder))
+        self._begin(self.trainer)
+
+    def train(self) -> None:
+        """Train the last stage, and load its best weights."""
+        resume = self.plan.resume
+        if resume is True:  # a run that was killed before its first checkpoint has none
+            resume = any(self.plan.folder.glob("checkpoint-*/trainer_state.json"))
+        self.trainer.train(resume_from_checkpoint=resume or None)
+        if self.choice.scores:
+            metric, before = self.trainer.evaluator.primary_metric, self.choice.scores["start"]  # type: ignore[union-attr]
+            self.trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, f"eval_{metric}": before})
+            logs: Any = self.trainer.model.model_card_data.training_logs
+            logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
+        self.trainer.save_state()
+        self.collapsed = self.trainer.collapsed
+
+    def judge(self) -> None:
+        """Score the trained weights and the mixture, and load the weights to save."""
+        # They are scored in the precision of the start.
+        self.trainer.accelerator.unwrap_model(self.trainer.model, keep_fp32_wrapper=False)
+        self.choice.add("trained", self.trainer)
+        if self.plan.run.mix is not None:
+            interpolate_weights(self.trainer.model, self.choice.weights["start"], self.plan.run.mix)
+            self.choice.add("mixture", self.trainer)
+        self.saved = self.choice.best()
+        if self.choice.scores:  # the card has the score of the weights that were scored last
+            evaluator: Any = self.trainer.evaluator
+            results: Any = self.trainer.model.model_card_data.eval_results_dict
+            results[evaluator] = {evaluator.primary_metric: self.choice.scores[self.saved]}
+        self.trainer.model.load_state_dict(self.choice.weights[self.saved])
+
+    def save(self) -> None:
+        """Save the model, its card and the verdict, and publish the model if ``push_to_hub`` is set."""
+        trainer, folder, result = self.trainer, self.plan.folder, self.result
+        if self.saved == "start":
+            describe_start(trainer.model, result.reason)
+        else:
+            settings = dump(public_settings(self.plan.settings()))
+            add_to_card(trainer.model, run_text(self.plan.recipe.name, settings, f"{result}\nSaved: {result.saved}."))
+        if trainer.is_world_process_zero():
+            result.write_verdict(folder)
+            if hasattr(trainer.loss, "save_auxiliary"):
+                trainer.loss.save_auxiliary(str(folder))
+            # The model comes last: a stage whose folder has a modules.json is finished.
+            trainer.model.save_pretrained(str(folder))
+        trainer.accelerator.wait_for_everyone()
+        if trainer.args.push_to_hub:
+            trainer.push_to_hub()
+
+    def _resumed_folder(self) -> Path | None:
+        """The folder of the run that is resumed. None for a new run, whose folder must hold no other."""
+        folder, resume = self.plan.folder, self.plan.resume
+        if resume is True:
+            began = ("checkpoint-*/trainer_state.json", "stage1/modules.json", "stage1/checkpoint-*/trainer_state.json")
+            if any(path for names in began for path in folder.glob(names)):
+                return folder
+            warn(f"resume_from_checkpoint: {folder} has no checkpoint, so training begins at the first step.")
+            return None
+        if resume:
+            return Path(resume).parent
+        if any(path for name in ("modules.json", "README.md", "checkpoint-*") for path in folder.glob(name)):
+            raise ValueError(
+                f"output_dir {folder} holds a model, a README.md or checkpoints. Name another folder, or resume that "
+                "run, with the same settings, by resume_from_checkpoint=true."
+            )
+        return None
+
+    def _begin(self, trainer: ContrastiveTrainer) -> None:
+        trainer.add_callback(self.recorder)
+        self.on_trainer(trainer)
+
+
+class _Choice:
+    """Weights by name, the first of which is "start", and their scores if the run has an evaluator."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, dict[str, Tensor]] = {}
+        self.scores: dict[str, float] = {}
+        self.judgements: dict[str, Judgement] = {}
+
+    def add(self, name: str, trainer: ContrastiveTrainer) -> None:
+        """Copy the model's weights, and score them. All ranks get the score of rank 0, and no log gets it."""
+        model, evaluator = trainer.model, trainer.evaluator
+        self.weights[name] = {key: weight.detach().to("cpu", copy=True) for key, weight in model.state_dict().items()}
+        # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
+        if isinstance(evaluator, CorpusEvaluator):
+            (self.judgements[name],) = broadcast_object_list([evaluator.judge(model)])
+            self.scores[name] = self.judgements[name].ndcg
+        elif evaluator is not None:
+            card: Any = model.model_card_data
+            steps = [*card.training_logs]
+            scores: Any = evaluator(model)
+            card.training_logs = steps  # the evaluator has added a row
+            (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
+
+    def best(self) -> str:
+        """The weights with the best score among those that are better than the start, or "start".
+
+        Without scores, the last ones that were added.
+        """
+        if not self.scores:
+            return [*self.weights][-1]
+        better = [name for name in self.scores if name != "start" and self._is_better(name)]
+        return max(better, key=self.scores.__getitem__, default="start")
+
+    def _is_better(self, name: str) -> bool:
+        if self.judgements:
+            return compare_paired(self.judgements["start"], self.judgements[name]).decision == "better"
+        return self.scores[name] > self.scores["start"]
+
+
+class _Recorder(TrainerCallback):
+    """Writes run.yaml just before the first step, because the run may be refused until then."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self.write = write
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            self.write()
+
+
+def _check_pairs(trainer: ContrastiveTrainer) -> None:
+    """Require that the two texts of a row match better than texts of different rows: a column may be shuffled."""
+    texts: Any = trainer.train_dataset
+    if isinstance(texts, Dataset):
+        texts = texts.shuffle(seed=0)
+    pairs = ((row["sentence"], row["other"]) for row in islice(texts, _PAIRS))
+    agreement = title_agreement(trainer.model, pairs)
+    if agreement.decision == "equal":
+        raise ValueError(
+            "column: the two texts of a row don't belong together, or the model can't read one of them, such as one in "
+            f"another language. {agreement} Check the order of the rows. recipes.trainer skips this check."
+        )
+    if agreement.decision == "weak":
+        warn(f"The two texts of a row hardly belong together. {agreement} Look at some rows before you use the model.")
