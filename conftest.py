@@ -19,6 +19,7 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
 # Set before another conftest imports datasets.
 os.environ["HF_DATASETS_CACHE"] = str(Path(_FOLDER.name, "datasets"))
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["ST_CONTRASTIVE_CACHE"] = str(Path(_FOLDER.name, "cache"))
 # Hypothesis takes the same examples in each run, and a busy machine fails no test.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")

@@ -44,7 +44,7 @@ class Index:
         self.sample, self.sample_words = vectors[sample], sparse_vectors[sample]
 
     def search(self, query: str, limit: int = 10, fusion: models.Fusion | None = None) -> list[tuple[int, float]]:
-        """Rows and scores of the first documents: 0.7 of the encoder and 0.3 of BM25, or Qdrant's own fusion."""
+        """Rows and scores of the first documents: 0.7 of the encoder and 0.3 of BM25, or a fusion of Qdrant's."""
         vector = self.model.encode_query([query], normalize_embeddings=True)[0]
         words = self.words.query_vectors([query])
         searches = [

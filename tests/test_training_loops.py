@@ -80,7 +80,7 @@ def test_labels_from_fit_are_warned_about(new_run):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             run.model.fit(train_objectives=[(DataLoader(pairs, batch_size=9), run.loss)], epochs=1)
-        assert sum("does not use labels" in str(each.message) for each in warned) == count
+        assert sum("does not use labels" in str(warning.message) for warning in warned) == count
         run.loss = stc.SimCSELoss(run.model)
 
 
@@ -131,7 +131,7 @@ def test_several_losses_in_one_fit(build, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = build()
     data = [stc.text_dataset(sentences), stc.twins_dataset(sentences, sentences[::-1])]
-    loaders = [DataLoader(stc.input_examples(each), batch_size=4) for each in data]
+    loaders = [DataLoader(stc.input_examples(part), batch_size=4) for part in data]
     weight = model[0].model.encoder.layer[0].attention.self.query.weight
     before = weight.detach().clone()
     losses = [stc.SimCSELoss(model), stc.TwinsLoss(model)]

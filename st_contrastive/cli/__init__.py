@@ -20,7 +20,7 @@ from st_contrastive.cli._user_errors import UserError, as_options, did_you_mean
 _COMMANDS = (train, describe, evaluate, search, recipes, translate)
 #: An option as it is typed, up to a "=". A text that only begins with dashes is a query.
 _OPTION = re.compile(r"^--([a-zA-Z][\w-]*)(?==|$)")
-#: Exit code of a program whose output is no longer read, as the shell gives it: 128 + SIGPIPE.
+#: Exit code for output that is no longer read: 128 + SIGPIPE, as in shells.
 _CLOSED_PIPE = 141
 
 
@@ -52,8 +52,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         if _OPTION.match(word) and not re.search(r"\s", word) and word.partition("=")[0] not in options
     ]:
         nearest = did_you_mean(_underscored(unknown)[0], options)
-        is_query = " A query that begins with dashes goes behind a bare --, at the end." if argv[0] == "search" else ""
-        command_parser.error(f"unknown option {unknown[0]}.{nearest}{is_query}")
+        if not nearest and argv[0] == "search":
+            nearest = " A query that begins with dashes goes behind a bare --, at the end."
+        command_parser.error(f"unknown option {unknown[0]}.{nearest}")
     parsed, rest = parser.parse_known_args([argv[0], *words])
     if rest:
         command_parser.error(f"{rest[0]!r} is not expected here: write names and queries before the options")

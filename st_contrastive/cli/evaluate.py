@@ -73,7 +73,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Score the models, print the scores, and write the files that were asked for."""
-    from st_contrastive.cli._models import default_batch_size, load_model
+    from st_contrastive.cli.models import default_batch_size, load_model
     from st_contrastive.evaluation import Report, compare, write
     from st_contrastive.evaluation.report import short_names
     from st_contrastive.evaluation.sts import similarities

@@ -67,14 +67,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Search with each model, and print the results."""
     from st_contrastive import evaluation
-    from st_contrastive.cli._models import load_model
+    from st_contrastive.cli.models import load_model
     from st_contrastive.evaluation.report import short_names, to_json
     from st_contrastive.inputs import load_documents
 
     if _is_model(args.data):
         raise UserError(f"{args.data} is a model: name the file of documents first.")
     models, queries = _models_and_queries(args.model, args.words)
-    with user_error(OSError, TypeError, ValueError, prefix=f"{args.data}: "):
+    with user_error(OSError, TypeError, ValueError):
         documents = load_documents(args.data, columns=args.column)
     if documents.note:
         print(documents.note, file=sys.stderr)
@@ -135,8 +135,8 @@ def _similarities(
     model: SentenceTransformer, name: str, texts: list[str], queries: list[str], *, keep_vectors: bool
 ) -> NDArray[np.float64]:
     """(Q, N) similarities of the queries and the documents."""
-    from st_contrastive.cli._models import default_batch_size
-    from st_contrastive.cli._vector_cache import cache_folder, cached_vectors
+    from st_contrastive.cli.models import default_batch_size
+    from st_contrastive.cli.vector_cache import cache_folder, cached_vectors
 
     def encode() -> Any:
         print(f"Encoding {len(texts):,} documents with {name}.", file=sys.stderr, flush=True)

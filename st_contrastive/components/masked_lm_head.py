@@ -61,7 +61,7 @@ class MaskedLMHead(nn.Module):
         self.network = model
         self.source: Literal["checkpoint", "new"] = source
         self.tied = tied
-        # Without a parameter of a tied head, the matrix is not trained, saved or synchronised twice.
+        # A tied head has no parameter for the matrix, which must not be trained, saved or synchronised twice.
         decoder.register_parameter("weight", None if tied else nn.Parameter(decoder.weight.detach().clone()))
         self.train()  # transformers loads in evaluation mode
 

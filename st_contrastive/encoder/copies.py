@@ -63,8 +63,8 @@ def has_adapters(encoder: PreTrainedModel) -> bool:
 def _merged(network: Any) -> PreTrainedModel:
     """Merge the active adapters into the network's weights.
 
-    PEFT can only merge adapters of a PeftModel, and transformers merges none: those of ``add_adapter`` are merged here,
-    with the methods of PEFT's layers. They are found by these methods, because PEFT may not be installed.
+    Neither PEFT nor transformers can merge adapters that ``add_adapter`` has inserted. This function calls the merge
+    methods of PEFT's layers. It recognises the layers by these methods, because PEFT may not be installed.
     """
     try:
         if hasattr(network, "merge_and_unload"):  # a PeftModel around the encoder

@@ -109,7 +109,7 @@ class PartialEncoder(nn.Module):
             setattr(owner, name, layers)
 
     def _try_once(self, purpose: str) -> None:
-        """Compare passes through the whole network and from the branching point on, on two texts of two tokens."""
+        """Check that the layers compute the same in one pass as in two parts, on two texts of two tokens."""
         ids = torch.tensor([[1, 2], [2, 1]], device=self.encoder.device)
         texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         self._outputs = 0  # length of the tuple that a layer returns; 0 if it returns a tensor
@@ -168,7 +168,7 @@ def edit_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[N
 
 @contextmanager
 def capture_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
-    """Context in which a list collects the input of layer ``number`` in each pass, with its gradient.
+    """Context that collects the input of layer ``number`` in a list, in each pass and without detaching it.
 
     Layers are counted from 0. The input is read because some families compute something between two layers.
     """

@@ -14,7 +14,7 @@ def find_packed_weights(model: nn.Module) -> str | None:
         # torch.ao keeps packed weights in TorchScript objects. Scripted modules can be trained, and have such objects.
         has_objects = any(isinstance(value, torch.ScriptObject) for value in vars(module).values())
         if has_objects and not isinstance(module, torch.jit.ScriptModule):
-            return name
+            return str(name)
     return None
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: What describes a flat batch, and not its texts.
+#: Keys that only describe a flat batch.
 _ONLY_FLAT = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "position_ids", "seq_idx"})
 
 

@@ -144,7 +144,7 @@ def evaluate_information(
         temperature: tau. The paper does not give it; the default is SimCSE's.
 
     Raises:
-        ValueError: there are fewer translations than pairs, or only one of ``loss`` and ``translated`` is given.
+        ValueError: there are fewer translations than pairs, or only one of ``loss`` and ``translated`` is not None.
     """
     least, same = pairs.positives()
     first, second = ([side[row] for row in same] for side in (pairs.first, pairs.second))

@@ -99,7 +99,7 @@ def accuracy(data: dict[str, tuple[Any, Any]], *, folds: int = FOLDS, jobs: int 
     cuts = StratifiedKFold(folds, shuffle=True, random_state=SEED)
 
     def search(grid: tuple[float, ...], jobs: int) -> Any:
-        return GridSearchCV(classifier(), {"C": grid}, cv=cuts, refit=_best, n_jobs=jobs, error_score="raise")
+        return GridSearchCV(classifier(), {"C": grid}, cv=cuts, refit=first_of_best, n_jobs=jobs, error_score="raise")
 
     if "all" in data:
         chosen = search(REGULARISATION, 1)
@@ -107,13 +107,13 @@ def accuracy(data: dict[str, tuple[Any, Any]], *, folds: int = FOLDS, jobs: int 
         return float(np.mean(scores))
     if "dev" in data:
         tried = [classifier(C=strength).fit(*data["train"]) for strength in REGULARISATION]
-        chosen = tried[_best({"mean_test_score": [one.score(*data["dev"]) for one in tried]})]
+        chosen = tried[first_of_best({"mean_test_score": [one.score(*data["dev"]) for one in tried]})]
     else:
         chosen = search(REGULARISATION_OF_TRAIN, jobs).fit(*data["train"])
     return float(chosen.score(*data["test"]))
 
 
-def _best(results: dict[str, Any]) -> int:
+def first_of_best(results: dict[str, Any]) -> int:
     """Index of the first of the highest mean accuracies, rounded to hundredths of a per cent as in SentEval."""
     return int(np.argmax(np.round(100 * np.asarray(results["mean_test_score"]), 2)))
 

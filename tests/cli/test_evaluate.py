@@ -17,8 +17,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import evaluation
 from st_contrastive.cli import main, parse
-from st_contrastive.cli._models import load_model
-from st_contrastive.cli._user_errors import UserError
+from st_contrastive.cli.models import load_model
 from tests.evaluation.encoders import write
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -66,14 +65,14 @@ def test_suites_together_give_the_scores_of_each_one(data, model, tmp_path, caps
         "--corpus": [str(data / "corpus.txt"), "--language", "de"],
     }
     path = tmp_path / "scores.json"
-    words = [word for suite, own in suites.items() for word in (suite, *own)]
+    words = [word for suite, arguments in suites.items() for word in (suite, *arguments)]
     assert main(["evaluate", *words, model, "--json", str(path)]) == 0  # MODEL may come last
     output = capsys.readouterr().out
     assert "sts12 test has 45 pairs" in output
     (whole,) = scores(path)
     together = 0
-    for suite, own in suites.items():
-        assert main(["evaluate", model, suite, *own, "--json", str(path)]) == 0
+    for suite, arguments in suites.items():
+        assert main(["evaluate", model, suite, *arguments, "--json", str(path)]) == 0
         (one,) = scores(path)
         assert one.items() <= whole.items()
         together += len(one)
@@ -85,7 +84,7 @@ def test_two_models_are_compared_on_the_same_questions(data, model, build, tmp_p
     path = tmp_path / "scores.json"
     words = ["--corpus", str(data / "corpus.txt"), "--json", str(path)]
     assert main(["evaluate", model, str(tmp_path / "other"), *words]) == 0
-    assert all({metric for *_, metric in own} == {"ndcg@10", "ndcg@10 with bm25"} for own in scores(path))
+    assert all({metric for *_, metric in found} == {"ndcg@10", "ndcg@10 with bm25"} for found in scores(path))
     documents = (data / "corpus.txt").read_text().splitlines()
     evaluator = evaluation.CorpusEvaluator(documents)
     first, other = (evaluator.judge(load_model(folder)) for folder in (model, str(tmp_path / "other")))
@@ -115,7 +114,7 @@ def test_pictures_of_models_and_of_runs(data, model, build, tmp_path, capsys):
 
 
 def test_untitled_documents_of_a_corpus_are_searched(data, model, tmp_path, capsys):
-    """And a title that all have is no question."""
+    """A title that all documents share is not a question."""
     texts = (data / "corpus.txt").read_text().splitlines()
     rows = [{"title": "" if n % 2 else "One title. Of all.", "body": text} for n, text in enumerate(texts)]
     table, path = tmp_path / "table.jsonl", tmp_path / "scores.json"
@@ -232,7 +231,7 @@ def test_the_remedy_for_a_pickle_works_and_adds_no_pooling(checkpoint, tmp_path)
     folder = shutil.copytree(checkpoint("bert"), tmp_path / "pickled")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"AutoModel\..*AutoTokenizer\.") as error:
+    with pytest.raises(ValueError, match=r"AutoModel\..*AutoTokenizer\.") as error:
         load_model(str(folder))
     code = str(error.value).partition("transformers: ")[2].rstrip(".").replace("FOLDER", repr(str(tmp_path / "new")))
     exec(code, {"AutoModel": AutoModel, "AutoTokenizer": AutoTokenizer})
@@ -249,13 +248,13 @@ def test_the_remedy_for_a_pickle_works_and_adds_no_pooling(checkpoint, tmp_path)
 )  # fmt: skip
 def test_files_that_are_not_a_model(model, tmp_path, file, content, message):
     (tmp_path / "model" / file).write_bytes(content)
-    with pytest.raises(UserError, match=f"{file}.*{message}"):
+    with pytest.raises(ValueError, match=f"{file}.*{message}"):
         load_model(model)
     (tmp_path / "model.html").write_bytes(b"<html>")
     for name in (str(tmp_path / "model.html"), "./none"):
-        with pytest.raises(UserError, match="is no folder"):
+        with pytest.raises(ValueError, match="is no folder"):
             load_model(name)
-    with pytest.raises(UserError, match="no/such-model"):
+    with pytest.raises(ValueError, match="no/such-model"):
         load_model("no/such-model")
 
 

@@ -82,7 +82,9 @@ def test_results_of_two_models_side_by_side(search, table, model, other, capsys)
             assert [document["ranks"][name] for document in documents] == [*range(1, 8)]
             assert all(document["title"] == f"Title {document['row']}" for document in documents)
             assert all(document["text"] == BODIES[document["row"]] for document in documents)
-        first, second = ({document["row"]: document["ranks"] for document in own} for own in each["models"].values())
+        first, second = (
+            {document["row"]: document["ranks"] for document in documents} for documents in each["models"].values()
+        )
         assert first == second
     assert main(["search", table, model, other, "a cat", "--column", "title,body", "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -208,7 +210,7 @@ class TestCache:
         for age in (1, 2, 3):
             np.save(cache / f"{age}.npy", np.zeros(1000, dtype=np.float32))
             os.utime(cache / f"{age}.npy", (10**9 - age, 10**9 - age))
-        monkeypatch.setattr("st_contrastive.cli._vector_cache.LIMIT", 8_000)
+        monkeypatch.setattr("st_contrastive.cli.vector_cache.LIMIT", 8_000)
         search(table, model, "a cat", "--column", "body")
         assert {file.stem for file in cache.iterdir()} & {"1", "2", "3"} == {"1"}
 
@@ -216,7 +218,7 @@ class TestCache:
 def test_colour_in_a_terminal(search, table, model, other, capsys, monkeypatch):
     queries = ["late", "milk a train", "the sun", "a garden book", "dog", "rain barks", "bread in the sun"]
     found = search(table, model, other, *queries, "--column", "body")
-    new = [rank > 1 for each in found for own in each["models"].values() for rank in own[0]["ranks"].values()]
+    new = [rank > 1 for each in found for listed in each["models"].values() for rank in listed[0]["ranks"].values()]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     words = ["search", table, model, other, *queries, "--column", "body", "--top", "1"]
     assert main(words) == 0

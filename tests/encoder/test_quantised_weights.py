@@ -103,10 +103,13 @@ def test_every_loss_refuses_quantised_weights(build, kind):
 
 @pytest.mark.parametrize("loss_class", [SimCSELoss, ConIsILoss, TwinsLoss])
 @pytest.mark.parametrize("kind", ADAPTABLE)
-def test_adapters_train_above_quantised_weights(build, kind, loss_class):
+def test_adapters_below_quantised_weights_get_a_gradient(build, sentences, kind, loss_class):
     model = ADAPTABLE[kind](build())
     model.add_adapter(peft.LoraConfig(task_type="FEATURE_EXTRACTION", target_modules=["query"]))
-    loss_class(model)
+    loss_class(model)([model.preprocess(sentences)]).backward()
+    adapters = [weight for name, weight in model.named_parameters() if "layer.0" in name and "lora_B" in name]
+    assert len(adapters) == 1
+    assert adapters[0].grad.abs().sum() > 0
 
 
 def test_adapters_do_not_help_where_no_gradient_passes(build):

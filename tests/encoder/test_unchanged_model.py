@@ -37,7 +37,7 @@ def test_a_step_leaves_the_model_as_it_was(build, sentences, name, has_adapters)
         )
     model.transformers_model.encoder.layer[1].register_forward_hook(lambda *_: None)
     batch = columns(model, sentences, name)
-    model({**batch[0]})  # transformers installs hooks of its own in the first pass
+    model({**batch[0]})  # transformers installs hooks in the first pass
     before = state_of(model)
     loss = build_loss(name, model)
     terms = loss(batch, None)

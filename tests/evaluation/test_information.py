@@ -22,8 +22,8 @@ def by_hand(first, second, temperature):
     first, second = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (first, second))
     total = 0.0
     for i, h in enumerate(first):
-        own = math.exp(h @ second[i] / temperature)
-        total += math.log(own / sum(math.exp(h @ other / temperature) for other in second))
+        wanted = math.exp(h @ second[i] / temperature)
+        total += math.log(wanted / sum(math.exp(h @ other / temperature) for other in second))
     return math.log(len(first)) + total / len(first)
 
 
@@ -32,9 +32,9 @@ def test_task_information_by_hand(temperature):
     pairs = STSPairs(("a", "ab", "b", "a"), ("aab", "ab", "c", "b"), (5.0, 5.0, 4.5, 0.0))
     # Of a with aab and of ab with itself: cosines 2/sqrt(5), 1/sqrt(2) | 3/sqrt(10), 1.
     rows = [(2 / math.sqrt(5), [2 / math.sqrt(5), 1 / math.sqrt(2)]), (1.0, [3 / math.sqrt(10), 1.0])]
-    logs = [own / temperature - math.log(sum(math.exp(x / temperature) for x in row)) for own, row in rows]
+    logs = [wanted / temperature - math.log(sum(math.exp(x / temperature) for x in row)) for wanted, row in rows]
     report = evaluate_information(Letters(), pairs, temperature=temperature)
-    (score,) = report.scores  # an encoder of vectors alone has no dropout
+    (score,) = report.scores  # this encoder has no dropout
     assert (*score.key, score.size) == ("stsb", "dev", "task-information", 2)
     assert score.value == pytest.approx(math.log(2) + sum(logs) / 2, abs=1e-6)
     letters = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]]), np.array([[2, 1, 0], [1, 1, 0], [0, 0, 1]])
@@ -90,9 +90,9 @@ def test_a_fraternal_embedding_reads_the_translations(build, sentences):
     weight = model[0].model.get_input_embeddings().weight.detach().clone()
     fraternal = FraternalEmbedding(model.tokenizer, weight, model, align="none")
     columns = [sentences, sentences[::-1]]
-    own = dropout_views(model, columns, loss=TwinsLoss(model))
+    views = dropout_views(model, columns, loss=TwinsLoss(model))
     theirs = dropout_views(model, columns, loss=TwinsLoss(model, fraternal=fraternal))
-    for one, two in zip(own, theirs, strict=True):  # the same tokenizer and embeddings, by the other way
+    for one, two in zip(views, theirs, strict=True):  # the same tokenizer and embeddings, by the other way
         torch.testing.assert_close(one, two)
 
 
@@ -118,9 +118,9 @@ def test_missing_translations_and_collapsed_vectors(build, sentences):
     loss = TwinsLoss(model)
     with pytest.raises(ValueError, match=r"translated .* 10"):
         evaluate_information(model, pairs, loss=loss, translated=(sentences[:4], GERMAN[:4]))
-    for given in ({"loss": loss}, {"translated": (sentences, GERMAN)}):
+    for arguments in ({"loss": loss}, {"translated": (sentences, GERMAN)}):
         with pytest.raises(ValueError, match="loss"):
-            evaluate_information(model, pairs, **given)
+            evaluate_information(model, pairs, **arguments)
     for temperature in (0, float("inf")):
         with pytest.raises(ValueError, match="temperature"):
             evaluate_information(model, pairs, temperature=temperature)

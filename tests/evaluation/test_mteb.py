@@ -47,11 +47,11 @@ def test_mteb_and_evaluate_sts_agree(minilm, sentences):
 
 
 def test_the_score_of_a_task_is_the_mean_over_its_subsets(minilm, sentences):
-    own = {"en": pairs_of(sentences, 3), "de": pairs_of(sentences[:7], 2), "fr": pairs_of(sentences[2:], 4)}
-    task = mteb.get_task("STS22", hf_subsets=list(own))
-    task.dataset, task.data_loaded = {name: rows(pairs) for name, pairs in own.items()}, True
+    subsets = {"en": pairs_of(sentences, 3), "de": pairs_of(sentences[:7], 2), "fr": pairs_of(sentences[2:], 4)}
+    task = mteb.get_task("STS22", hf_subsets=list(subsets))
+    task.dataset, task.data_loaded = {name: rows(pairs) for name, pairs in subsets.items()}, True
     (score,) = evaluate_mteb(minilm, [task]).scores
-    values = [sts_spearman(minilm, pairs) for pairs in own.values()]
+    values = [sts_spearman(minilm, pairs) for pairs in subsets.values()]
     assert score.value == pytest.approx(sum(values) / 3, abs=1e-6)
     assert min(abs(value - score.value) for value in (*values, sum(values))) > 0.01
 

@@ -75,13 +75,13 @@ def test_order_of_the_papers_and_notes_on_other_sizes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(math.nan, "not finite"), (1.0, "the same vector"), (0.0, "the same vector")]
+    ("value", "note"), [(math.nan, "not finite"), (1.0, "the same vector"), (0.0, "the same vector")]
 )
-def test_nan_is_explained(tmp_path, value, said):
+def test_nan_is_explained(tmp_path, value, note):
     write(tmp_path / "stsb" / "test.jsonl", rows(*GOOD))
     report = evaluate_sts(Constant(value), tmp_path)
     assert math.isnan(report.value("stsb", "test"))
-    assert said in report.notes[0]
+    assert note in report.notes[0]
 
 
 @pytest.mark.parametrize(

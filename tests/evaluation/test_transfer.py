@@ -10,8 +10,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from st_contrastive.evaluation import evaluate_transfer, read_transfer, transfer
-from st_contrastive.evaluation.transfer import REGULARISATION, REGULARISATION_OF_TRAIN, features
+from st_contrastive.evaluation import evaluate_transfer, read_transfer
+from st_contrastive.evaluation.transfer import REGULARISATION, REGULARISATION_OF_TRAIN, features, first_of_best
 from tests.evaluation.encoders import Constant, Letters, write
 
 # Too few rows for the solver's last digits now and then.
@@ -38,11 +38,11 @@ def best_strength(x, y, folds, seed, grid=REGULARISATION):
     """The C whose mean accuracy on the validation folds is the largest as SentEval rounds it, the first of equals."""
     scores = []
     for strength in grid:
-        own = []
+        accuracies = []
         for train, dev in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y):
             fitted = LogisticRegression(C=strength, max_iter=1000).fit(x[train], y[train])
-            own.append(fitted.score(x[dev], y[dev]))
-        scores.append(round(100 * np.mean(own), 2))
+            accuracies.append(fitted.score(x[dev], y[dev]))
+        scores.append(round(100 * np.mean(accuracies), 2))
     return grid[int(np.argmax(scores))]
 
 
@@ -74,19 +74,19 @@ def test_dev_chooses_c_and_is_not_trained_on(tmp_path):
     parts = {name: texts(60, seed) for seed, name in enumerate(("train", "dev", "test"), start=3)}
     for name, rows in parts.items():
         write(tmp_path / "sst2" / f"{name}.jsonl", rows)
-    own = {name: data(rows) for name, rows in parts.items()}
-    tried = [LogisticRegression(C=strength, max_iter=1000).fit(*own["train"]) for strength in REGULARISATION]
-    best = tried[int(np.argmax([one.score(*own["dev"]) for one in tried]))]
+    splits = {name: data(rows) for name, rows in parts.items()}
+    tried = [LogisticRegression(C=strength, max_iter=1000).fit(*splits["train"]) for strength in REGULARISATION]
+    best = tried[int(np.argmax([one.score(*splits["dev"]) for one in tried]))]
     value = evaluate_transfer(Letters(), tmp_path, jobs=1).value("sst2", "test")
-    assert value == pytest.approx(best.score(*own["test"]))
+    assert value == pytest.approx(best.score(*splits["test"]))
 
 
 def test_sentevals_choice():
     assert REGULARISATION == (0.25, 0.5, 1, 2, 4, 8)
     assert REGULARISATION_OF_TRAIN == (0.5, 1, 2, 4, 8, 16, 32)
     # Means that differ by less than SentEval's rounding are equal, and the first of equals is taken.
-    assert transfer._best({"mean_test_score": [0.70001, 0.70004, 0.6]}) == 0
-    assert transfer._best({"mean_test_score": [0.7000, 0.7002, 0.6]}) == 1
+    assert first_of_best({"mean_test_score": [0.70001, 0.70004, 0.6]}) == 0
+    assert first_of_best({"mean_test_score": [0.7000, 0.7002, 0.6]}) == 1
 
 
 def test_pairs_by_hand(tmp_path):

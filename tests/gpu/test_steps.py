@@ -61,9 +61,9 @@ def test_kinds_of_attention_agree(build, german, sentences, device, name, attent
         pytest.skip("flash-attn is not installed")
     model, found = build("bert-mlm", dropout=False), []
     for kind in ("sdpa", attention):
-        own = copy.deepcopy(model)
-        own.transformers_model.set_attn_implementation(kind)
-        loss, columns, labels = loss_on(device, name, own, german, sentences)
+        copied = copy.deepcopy(model)
+        copied.transformers_model.set_attn_implementation(kind)
+        loss, columns, labels = loss_on(device, name, copied, german, sentences)
         switch_off_dropout(loss)
         torch.manual_seed(3)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=flash):
@@ -82,13 +82,13 @@ def test_a_compiled_encoder_has_the_same_gradients(build, german, sentences, dev
     backend = "inductor" if CUDA else "eager"
     model, found = build("bert-mlm", dropout=False), []
     for compiled in (False, True):
-        own = copy.deepcopy(model)
-        loss, columns, labels = loss_on(device, name, own, german, sentences)
+        copied = copy.deepcopy(model)
+        loss, columns, labels = loss_on(device, name, copied, german, sentences)
         switch_off_dropout(loss)
         if compiled and inner:
-            own.transformers_model.compile(backend=backend)
+            copied.transformers_model.compile(backend=backend)
         elif compiled:
-            loss.model = torch.compile(own, backend=backend)
+            loss.model = torch.compile(copied, backend=backend)
         torch.manual_seed(3)
         terms = loss(columns, labels)
         terms.total.backward()

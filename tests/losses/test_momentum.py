@@ -131,7 +131,7 @@ def test_an_adapter_added_after_the_loss_is_refused(build, sentences):
     model = build()
     loss = MomentumContrastLoss(model)
     model[0].model = peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"]), model[0].model)
-    with pytest.raises(ValueError, match=r"those that were copied: '0\.model\..* Build the loss after"):
+    with pytest.raises(ValueError, match=r"have changed since they were copied"):
         loss([model.preprocess(sentences)])
 
 
