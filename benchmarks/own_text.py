@@ -205,7 +205,7 @@ def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf
 
         def decide(judgement: Judgement, prefix: str) -> None:
             comparison = compare_paired(before, judgement)
-            scores[f"{prefix}lead"] = round(comparison.lead, 3)
+            scores[f"{prefix}lead"] = round(comparison.lead.mean, 3)
             scores[f"{prefix}decision"] = comparison.decision
 
         if row in CHANGES:

@@ -1,4 +1,4 @@
-"""Arguments of constructors and functions, checked by their annotations."""
+"""Checks arguments of constructors and functions by their annotations."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from annotated_types import Ge, Gt, Le, Lt
 
 P = ParamSpec("P")
 R = TypeVar("R")
-#: A share of a whole.
+#: A fraction.
 Share: TypeAlias = Annotated[float, Ge(0), Le(1)]
 PositiveShare: TypeAlias = Annotated[float, Gt(0), Le(1)]
-#: What a moving average keeps of itself.
+#: The fraction of its old value that a moving average keeps.
 Momentum: TypeAlias = Annotated[float, Ge(0), Lt(1)]
 #: The weight of a loss's term.
 Weight: TypeAlias = Annotated[float, Ge(0)]
 Positive: TypeAlias = Annotated[float, Gt(0)]
 Count: TypeAlias = Annotated[int, Ge(1)]
 CountOrZero: TypeAlias = Annotated[int, Ge(0)]
-#: Tokens that are read of a text: one between two special ones at least.
+#: The number of tokens of a truncated text: at least one between two special tokens.
 TextLength: TypeAlias = Annotated[int, Ge(3)]
 
 _BOUNDS: tuple[tuple[type[Any], str, str, Callable[[Any, Any], bool]], ...] = (
@@ -36,9 +36,9 @@ _BOUNDS: tuple[tuple[type[Any], str, str, Callable[[Any, Any], bool]], ...] = (
 
 
 def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Require of each argument what its annotation says: a choice, a flag, a number in a range, a class.
+    """Require that each argument fits its annotation: a choice, a flag, a number in a range, or a class.
 
-    Annotations of other kinds are not checked.
+    Other kinds of annotations are not checked.
 
     Example:
         >>> def build(temperature: Positive = 0.05, head: Literal["tanh"] | None = None) -> None: ...
@@ -52,9 +52,9 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose arguments :func:`check_arguments` checks."""
+    """Decorate a function so that :func:`check_arguments` checks its arguments."""
     signature = inspect.signature(function)
-    get_type_hints(function)  # a name that is unknown at run time is an error now, and not a check that is left out
+    get_type_hints(function)  # raises now if a name is unknown at run time, because the checks would be skipped
 
     @wraps(function)
     def with_checks(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -90,15 +90,15 @@ def _accepts(hint: Any, value: Any) -> bool:
 
 
 def _bounds(hint: Any) -> Iterator[tuple[str, float, Callable[[Any, Any], bool]]]:
-    """What an annotation asks of a number: each as a phrase, a bound and a comparison."""
-    for given in get_args(hint)[1:]:
+    """The bounds of an annotation: a phrase, the bound and the comparison of each."""
+    for bound in get_args(hint)[1:]:
         for kind, name, phrase, holds in _BOUNDS:
-            if isinstance(given, kind):
-                yield phrase, getattr(given, name), holds
+            if isinstance(bound, kind):
+                yield phrase, getattr(bound, name), holds
 
 
 def _described(hint: Any) -> str:
-    """What a value may be, as the message says it."""
+    """The allowed values, in the words of a message."""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
         *parts, last = map(_described, get_args(hint))

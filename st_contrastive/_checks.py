@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Set
 from importlib import import_module
@@ -11,10 +10,6 @@ from typing import Any
 
 #: Names of the parts of a data set that nothing is trained on, as a pattern.
 HELD_OUT = "test|dev|val|valid|validation|eval|trial|h[eo]ld[-_]?out"
-_ID = re.compile(r"[!-~]*(\d|://)[!-~]*")
-_NO = re.compile(
-    r"0(\.0)?|-1(\.0)?|n|no|f|false|contradiction|different|unrelated|irrelevant|(non|not)[-_ ]\w+", re.IGNORECASE
-)
 
 
 def require_weights(**weights: float) -> None:
@@ -51,16 +46,6 @@ def _checked_texts(name: str, values: Iterable[str], start: int) -> Iterator[str
         yield value
     if index < start:
         raise ValueError(f"{name} is empty: give at least one string.")
-
-
-def is_id(text: str) -> bool:
-    """Whether a text is one word with a digit, or an address, such as "A-1207" or "https://example.org"."""
-    return bool(_ID.fullmatch(text))
-
-
-def says_no(label: object) -> bool:
-    """Whether a label of pairs may say that the texts don't belong together."""
-    return bool(_NO.fullmatch(str(label)))
 
 
 def import_extra(module: str, extra: str) -> Any:

@@ -1,6 +1,6 @@
-"""The registry of methods: each one's loss, the builder of its inputs, and how its paper reads the encoder.
+"""The registry of methods: the loss, the builder of its inputs, and the pooling of the paper.
 
-Adding a loss takes its own file and one line here: the command line, the recipes, the tests and the docs read METHODS.
+A new loss needs a file and a line here. The command line, the recipes, the tests and the docs read METHODS.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ POOLINGS: tuple[str, ...] = get_args(PoolingName)
 
 @dataclass(frozen=True)
 class Method:
-    """A training method. Its parts are named as strings: nothing is imported until it is asked for.
+    """A training method. Its parts are named as strings, so that nothing is imported until it is used.
 
     Args:
-        name: as ``st-contrastive train --loss`` takes it; the loss is in ``st_contrastive/losses/<name>.py``.
-        title: as tables show it.
-        loss: the class there.
-        builder: stem of the function in ``st_contrastive.inputs``: "conisi" of ``conisi_dataset``.
-        columns: text columns that the loss can take, as the builder names them. The first is always needed.
-        pooling: what an encoder without a pooling of its own gets: as the paper evaluates.
-        checkpoints: arguments of the loss that take another checkpoint.
+        name: value of ``st-contrastive train --loss``. The loss is in ``st_contrastive/losses/<name>.py``.
+        title: name in tables.
+        loss: name of the class in that file.
+        builder: stem of a function in ``st_contrastive.inputs``, such as "conisi" for ``conisi_dataset``.
+        columns: text columns that the loss can use, as the builder names them. The first is required.
+        pooling: pooling of an encoder that was saved without one, as in the paper's evaluation.
+        checkpoints: arguments of the loss that name another checkpoint.
 
     Example:
         >>> METHODS["twins"].columns
@@ -56,17 +56,21 @@ class Method:
 
 
 def find_method(name: str) -> Method:
-    """The method of that name. "my_module:MyLoss" names a loss of one's own, whose first argument is the model."""
+    """The method of that name. "my_module:MyLoss" names a loss of the user, whose first argument is the model.
+
+    Raises:
+        ValueError: there is no such method, or the loss can't be imported.
+    """
     if isinstance(name, str) and name in METHODS:
         return METHODS[name]
     if not isinstance(name, str) or ":" not in name:
         raise ValueError(f"loss must be one of {', '.join(METHODS)}, or my_module:MyLoss; got {name!r}.")
-    own = Method(name, loss := name.partition(":")[2], loss, columns=_PAIR)
+    method = Method(name, loss := name.partition(":")[2], loss, columns=_PAIR)
     try:
-        own.loss_class.__mro__  # noqa: B018  # found now, and a class, or never
+        method.loss_class.__mro__  # noqa: B018  # fails here if it can't be found or is not a class
     except (AttributeError, ImportError, ValueError) as error:
         raise ValueError(f"loss {name} can't be imported: {error}.") from error
-    return own
+    return method
 
 
 _PAIR, _CONSTRUCTED, _TRANSLATED = ("sentence", "other"), ("sentence", "constructed"), ("sentence", "translation")

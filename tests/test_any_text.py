@@ -72,7 +72,7 @@ def test_antonyms_take_any_text(texts):
 
 
 def visible(text):
-    text = text.strip().strip("\ufeff")
+    text = text.strip().strip("\ufeff").strip()
     return text if any(c.isprintable() and not c.isspace() for c in text) else ""
 
 

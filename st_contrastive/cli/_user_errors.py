@@ -51,7 +51,7 @@ def as_options(message: str) -> str:
     return _SETTING.sub(_as_option, message)
 
 
-_NAMES = "|".join(field.name for field in fields(RunSettings))
+_NAMES = "|".join([*(field.name for field in fields(RunSettings)), "resume_from_checkpoint"])
 _QUOTED = r"""['"]([^'"]*)['"]"""
 #: Does not match inside a Python call such as load_pairs(source, columns=...).
 _SETTING = re.compile(rf"(?<![\w(.])(?<!, )({_NAMES})s?=({_QUOTED}|[\[(][^])]*[\])]|[\w.]+)")

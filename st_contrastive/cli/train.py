@@ -159,7 +159,7 @@ def _describe_plan(plan: RunPlan) -> str:
         return reading
     notes = [f"- {text}" for text in (*recipe.notes, *recipe.differs)]
     changes = [
-        f"- {name}: {settings.get(name)}, not {value}"
+        f"- {name}: {settings[name]}, not {value}" if name in settings else f"- {name}: not set, the recipe has {value}"
         for name, value in recipe.settings.items()
         if settings.get(name) != value
     ]
@@ -181,9 +181,7 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
     print(describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length), flush=True)
     if isinstance(trainer.evaluator, CorpusEvaluator):
         documents, questions = len(trainer.evaluator.answers), len(trainer.evaluator.queries)
-        print(
-            f"Test: {questions:,} sentences of {documents:,} held-out documents, which are not trained on.", flush=True
-        )
+        print(f"Test: {questions:,} sentences of {documents:,} documents that are held out of training.", flush=True)
     if not progress.is_silent:
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)

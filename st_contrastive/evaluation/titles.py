@@ -1,4 +1,4 @@
-"""The check before training that titles belong to their bodies."""
+"""Checks before training that titles match their bodies."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from st_contrastive.evaluation.paired import interval
 
 @dataclass(frozen=True)
 class TitleAgreement:
-    """Titles beside their own bodies and those of other rows, by an encoder that has not been trained on them.
+    """How well titles match their bodies, to an encoder that was not trained on them.
 
-    ``own`` and ``other`` are mean similarities of a title with its own body and with another row's; ``closer`` is the
-    part of the titles that are closer to their own, 0.5 by chance, with the 95 % interval from ``low`` to ``high``.
+    Attributes:
+        pairs: number of titles.
+        own, other: mean similarity of a title with its own body, and with the body of another row.
+        closer: fraction of the titles that are closer to their own body. By chance it is 0.5.
+        low, high: the 95 % interval of ``closer``.
     """
 
     pairs: int
@@ -30,9 +33,9 @@ class TitleAgreement:
 
     @property
     def decision(self) -> Literal["good", "weak", "equal"]:
-        """Equal below 0.6, or where chance may do as well; weak below 0.8.
+        """Equal if ``closer`` is below 0.6, or its interval includes chance; weak if it is below 0.8.
 
-        From MiniLM, the titles of three corpora have 0.91 to 1.00; 1,800 shuffled columns had 0.60 at most.
+        With MiniLM, the titles of three corpora have 0.91 to 1.00, and 1,800 shuffled columns had at most 0.60.
         """
         if self.low <= 0.5 or self.closer < 0.6:
             return "equal"
@@ -48,10 +51,14 @@ class TitleAgreement:
 def title_agreement(
     model: SentenceTransformer, pairs: Iterable[tuple[str, str]], *, limit: int = 500, seed: int = 0
 ) -> TitleAgreement:
-    """Compare titles with their own bodies and with those of other rows, in a random sample of the pairs."""
+    """Compare titles with their own bodies and with those of other rows, in a random sample of ``limit`` pairs.
+
+    Raises:
+        ValueError: the pairs have fewer than two different bodies.
+    """
     rows = [*{body: (title, body) for title, body in pairs}.values()]
     if len(rows) < 2:
-        raise ValueError("pairs need two different bodies or more, so that a title can be compared with another's.")
+        raise ValueError("pairs must have at least two different bodies, to compare a title with both.")
     titles, bodies = zip(*random.Random(seed).sample(rows, min(limit, len(rows))), strict=True)
     first = model.encode_query([*titles], convert_to_tensor=True)
     second = model.encode_document([*bodies], convert_to_tensor=True)

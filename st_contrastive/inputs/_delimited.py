@@ -18,21 +18,15 @@ import datasets
 from datasets import Features, Value
 
 from st_contrastive._checks import warn
-from st_contrastive._files import open_text
+from st_contrastive._file_kinds import open_text
+from st_contrastive.inputs.faults import LABEL_NAME, LABEL_VALUES
 
 _SAMPLE = 100_000  # characters
 _FIRST = 250  # rows whose cells tell which columns are texts
-FEW = 3  #: distinct values of a column that may be a label
-#: Names of columns that say which pairs belong together.
-LABEL = re.compile(
-    r"(gold_?)?(labels?|scores?)|(is_?)?(duplicates?|paraphrases?|match|same)|(\w+_)?(sim|similarity|relatedness)(_score)?",
-    re.IGNORECASE,
-)
+_STREAMED = 1000  # rows that are read of a file before it is streamed
 _NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)([eE][-+]?\d+)?|true|false|nan", re.IGNORECASE)
-#: A sentence, or over six words, which is no name of a column.
-_SENTENCE = re.compile(r".*\S\s+\S.*[.!?]|.*[。！？।…]|(\S+\s+){6}.*", re.DOTALL)
 _WORD = re.compile(r"[\w-]+")
-_BACKSLASHES = re.compile(r'(\\+)(["\r\n])')
+_BACKSLASHES = re.compile(r'(?<!\\)(\\+)(["\r\n])')
 _REMEDY = "Write the file with a CSV writer, such as pandas' to_csv or a spreadsheet's export."
 
 
@@ -82,20 +76,21 @@ class Delimited:
                     f"inside a quoted text are doubled. {_REMEDY}"
                 ) from None
 
-    def is_right(self) -> bool:
-        """Whether all rows can be read."""
+    def can_be_parsed(self, most: int | None) -> bool:
+        """Whether the rows can be read, at most the first ``most``."""
         try:
-            return all(True for _ in self.rows())
+            return all(True for _ in islice(self.rows(), most))
         except ValueError:
             return False
 
 
-def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimited:
-    """How a file is to be read, as its heading and, where there is a doubt, all its rows say.
+def open_delimited(path: Path, suffix: str, pair: Sequence[str] = (), streaming: bool = False) -> Delimited:
+    """A file, and how its rows must be read. The heading tells, or else all rows; the first 1,000 with ``streaming``.
 
     Args:
         pair: names for the two columns of a .tsv that has no heading.
     """
+    most = _STREAMED if streaming else None
     with open_text(path) as file:
         lines = [line for line in file.read(_SAMPLE).splitlines() if line.strip() and not line.startswith("sep=")]
     # Spreadsheets of many countries write semicolons.
@@ -106,19 +101,19 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     others = [replace(table, is_quoted=True, is_escaped=True)]
     if is_quoted:
         with open_text(path) as file:
-            is_doubtful = any('\\"' in line for line in file) and not table.is_right()
+            is_doubtful = any('\\"' in line for line in islice(file, most)) and not table.can_be_parsed(most)
     else:  # most .tsv quote nothing, and some as .csv do
         others.insert(0, replace(table, is_quoted=True))
-        is_doubtful = _seems_quoted(table)
+        is_doubtful = _seems_quoted(table, most)
     if is_doubtful:
-        table = next((other for other in map(_with_heading, others) if other.is_right()), table)
+        table = next((other for other in map(_with_heading, others) if other.can_be_parsed(most)), table)
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
     if pair and suffix != ".csv" and len(table.names) == 2 and not named and not _seems_named(table):
         table = replace(table, names=tuple(pair), has_heading=False)
     return table
 
 
-def table_features(table: Delimited, texts: Sequence[str]) -> Features:
+def table_features(table: Delimited, texts: Sequence[str], streaming: bool = False) -> Features:
     """Types of a table's columns: string or, if a column is not read, null.
 
     Without names of its columns, those with other cells than numbers are texts.
@@ -129,17 +124,18 @@ def table_features(table: Delimited, texts: Sequence[str]) -> Features:
     names = table.names
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     if texts and {*texts} <= {*names}:
-        has_few = {name for name, cells in columns.items() if len({*cells}) <= FEW}
-        read = [name for name in names if name in texts or name in has_few or LABEL.fullmatch(name)]
+        has_few = {name for name, cells in columns.items() if len({*cells}) <= LABEL_VALUES}
+        read = [name for name in names if name in texts or name in has_few or LABEL_NAME.fullmatch(name)]
     else:
         of_texts = [any(map(_is_text, cells)) for cells in columns.values()]
         empty = [index for index, cells in enumerate(columns.values()) if not any(cells)]
-        for row in islice(table.rows(), _FIRST, None) if empty else ():  # texts may begin later
+        more = islice(table.rows(), _FIRST, _STREAMED if streaming else None)
+        for row in more if empty else ():  # texts may begin later
             for index in empty:
                 of_texts[index] |= _is_text(row[index])
         read = [name for name, is_text in zip(names, of_texts, strict=True) if is_text]
         numbered = _NUMBER.fullmatch(names[0]) and not all(map(_NUMBER.fullmatch, names))
-        if sentences := [name for name in names if _SENTENCE.fullmatch(name)] or (numbered and read):
+        if sentences := [*filter(_is_sentence, names)] or (numbered and read):
             raise ValueError(
                 f"{table.path} seems to have no heading: its first row is {', '.join(names)!r:.80}. Put a line with "
                 f"the columns' names above it. If it is the heading, name the column to read, as {sentences[0]!r:.60}."
@@ -168,6 +164,12 @@ def _generate(tables: Sequence[Delimited], features: Features, key: str) -> Iter
     for table in tables:
         for row in table.rows():
             yield {name: cell if is_read else None for name, cell, is_read in zip(features, row, are_read, strict=True)}
+
+
+def _is_sentence(name: str) -> bool:
+    """Whether a name of a column is a sentence, or has more than six words."""
+    words = name.split(maxsplit=6)
+    return len(words) > 6 or name.endswith(tuple("。！？।…")) or (len(words) > 1 and name.endswith((".", "!", "?")))
 
 
 def _is_text(cell: str) -> bool:
@@ -199,12 +201,12 @@ def _seems_named(table: Delimited) -> bool:
     return sum(of_words) < 0.05 * len(of_words)
 
 
-def _seems_quoted(table: Delimited) -> bool:
+def _seems_quoted(table: Delimited, most: int | None) -> bool:
     """Whether, with quotes read as text, a row is wrong, all texts stand in quotes, or (Excel) just those with a comma,
     or one has doubled quotes."""
     texts, quoted, as_excel = 0, 0, 0
     try:
-        for cell in (cell for row in table.rows() for cell in row if _is_text(cell)):
+        for cell in (cell for row in islice(table.rows(), most) for cell in row if _is_text(cell)):
             is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
             if is_quoted and '""' in cell[1:-1]:
                 return True

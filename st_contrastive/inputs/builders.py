@@ -8,13 +8,13 @@ from functools import partial
 from itertools import repeat
 from typing import Any, TypeAlias
 
-import numpy as np
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value
+from datasets.fingerprint import generate_random_fingerprint
 from sentence_transformers.sentence_transformer.readers import InputExample
 
 from st_contrastive._checks import require_texts, warn
 from st_contrastive.inputs.row_filter import get_reading, set_reading
-from st_contrastive.inputs.tables import unformatted
+from st_contrastive.inputs.tables import plain
 
 #: Strings, or a Dataset with the column ``sentence``.
 Sentences: TypeAlias = Iterable[str] | Dataset
@@ -49,7 +49,7 @@ def conisi_dataset(sentences: Sentences, constructed: Second | None = None, *, s
             warned of.
     """
     data = _data(sentences, "constructed", constructed, seed)
-    if "constructed" in data.column_names:
+    if "constructed" in _columns(data):
         equal = sum(map(str.__eq__, iter_texts(data), iter_texts(data, "constructed")))
         if equal > 0.6 * len(data):  # of English sentences, a third have no antonym
             warn(
@@ -71,11 +71,15 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
     data = _data(sentences, "translation", translations)
     if fraternal is None:
         return data
-    if "translation" not in data.column_names:
+    if "translation" not in _columns(data):
         raise ValueError("fraternal reads translations, and there are none: give translations, or no fraternal.")
-    batches = data.select_columns("translation").iter(1000)
-    labels = [fraternal.encode_labels(batch["translation"]) for batch in batches]
-    labelled = data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
+    data = plain(data)
+    labelled = data.map(
+        lambda batch: {"label": fraternal.encode_labels(batch["translation"])},
+        features=Features({"sentence": data.features["sentence"], "label": List(Value("int64"))}),
+        remove_columns="translation", batched=True, load_from_cache_file=False, desc="tokenize the translations",
+        new_fingerprint=generate_random_fingerprint(),  # hashing the function would hash the fraternal embeddings
+    )  # fmt: skip
     return set_reading(labelled, get_reading(data))
 
 
@@ -87,7 +91,7 @@ def input_examples(dataset: Dataset) -> list[InputExample]:
         ['A cat sleeps.', 'It rains.']
     """
     examples = []
-    for batch in unformatted(dataset).iter(1000):
+    for batch in plain(dataset).iter(1000):
         labels = batch.pop("label", repeat(0))
         rows = zip(*batch.values(), strict=True)
         examples += [InputExample(texts=list(texts), label=label) for texts, label in zip(rows, labels, strict=False)]
@@ -99,16 +103,39 @@ def iter_texts(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
     name = "sentences" if column == "sentence" else column
     if not isinstance(sentences, Dataset):
         return require_texts(name, sentences)
-    batches = unformatted(sentences).select_columns(column).iter(1000)
-    return require_texts(name, (text for batch in batches for text in batch[column]))
+    shown = _select(sentences, [column])
+    return require_texts(name, (text for batch in shown.iter(1000) for text in batch[column]))
+
+
+def _select(data: Dataset, columns: list[str]) -> Dataset:
+    """These columns of the rows that a Dataset shows. A transform (``set_transform``) stays and runs in each epoch."""
+    if data.format["type"] != "custom":
+        return data.with_format(None).select_columns(columns)
+    transform = data.format["format_kwargs"]["transform"]
+    return data.with_transform(partial(_transformed, transform=transform, columns=columns))
+
+
+def _transformed(batch: dict[str, Any], *, transform: Any, columns: list[str]) -> dict[str, Any]:
+    rows = transform(batch)
+    if missing := [column for column in columns if column not in rows]:
+        raise ValueError(
+            f"{missing[0]!r} is not among the columns that the Dataset's transform returns: {', '.join(rows)}."
+        )
+    return {column: rows[column] for column in columns}
+
+
+def _columns(data: Dataset) -> list[str]:
+    """The columns that a Dataset shows."""
+    return [*data[0]] if data.format["type"] == "custom" and len(data) else data.column_names
 
 
 def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0) -> Dataset:
     """The columns. Every text is checked; empty ones, which a loss would take for sentences, are warned of."""
     texts = iter_texts(sentences)
     if isinstance(sentences, Dataset):
-        has_second = second is None and name in sentences.column_names
-        data = unformatted(sentences).select_columns(["sentence", name] if has_second else ["sentence"])
+        has_second = second is None and name in _columns(sentences)
+        data = _select(sentences, ["sentence", name] if has_second else ["sentence"])
+        data = data if second is None else plain(data)
     else:
         data = Dataset.from_dict({"sentence": list(texts)})
     if callable(second):
@@ -117,7 +144,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
         data = data.map(make, features=Features({**data.features, name: Value("string")}), **options)
     elif second is not None:
         data = data.add_column(name, list(require_texts(name, second)))
-    rows = zip(*(iter_texts(data, column) for column in data.column_names), strict=True)
+    rows = zip(*(iter_texts(data, column) for column in _columns(data)), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
         warn(f"{len(empty):,} of {len(data):,} rows have an empty text, the first of them row {empty[0]}.")

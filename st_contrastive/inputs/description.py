@@ -10,7 +10,8 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive._checks import is_id, warn
+from st_contrastive._checks import warn
+from st_contrastive.inputs.faults import Fault, find_ids, find_repeats, find_same_tokens, find_unrelated_columns
 from st_contrastive.inputs.row_filter import RowFilter, get_reading
 from st_contrastive.inputs.tables import Source, read_table, text_column, text_columns
 
@@ -64,6 +65,7 @@ class DataReport:
     left_out: bool  #: whether these are left out
     columns: tuple[ColumnReport, ...]  #: of texts
     examples: tuple[tuple[str, ...], ...]  #: the first, the middle and the last row
+    unrelated: Fault | None = None  #: if the texts of two columns don't belong together, by the words that they share
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count:,} {kind}" for kind, count in self.faults.items() if count) or "none"
@@ -77,6 +79,11 @@ class DataReport:
             whole = of or column.cut <= 0.1 or "repeated sentences" in self.faults
             keeps = "" if whole else "; raise max_length to read more, or cut documents into sentences (segment)"
             report += f"\nLength{of}: {column}{keeps}."
+        if self.unrelated:
+            report += (
+                f"\nPairs: texts of {' and '.join(repr(column.name) for column in self.columns)} share no more words "
+                f"with their own row than with another one. {self.unrelated.remedy}"
+            )
         shown = [[text if len(text) <= 80 else text[:77] + "..." for text in row] for row in self.examples]
         return report + "\nExamples: " + " | ".join(" / ".join(map(repr, row)) for row in shown)
 
@@ -117,7 +124,9 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     rows = sorted({0, len(table) // 2, len(table) - 1})
     examples = tuple(tuple(table[row][name] or "" for name in names) for row in rows)
     faults = dict(reading.left_out)
-    return DataReport(reading.rows, reading.columns, len(table), faults, left_out, tuple(columns), examples)
+    second = _sample(table[names[1]]) if len(names) == 2 else []
+    unrelated = find_unrelated_columns(names[0], first, second) if second else None
+    return DataReport(reading.rows, reading.columns, len(table), faults, left_out, tuple(columns), examples, unrelated)
 
 
 def _sample(texts: Any) -> list[str]:
@@ -135,12 +144,8 @@ def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | No
     beyond = [length - limit for length in lengths if limit is not None and length > limit]
     special = len(_tokenize(model, [""], None)[0]) if tokens else 0
     unknown = [ids.count(model.tokenizer.unk_token_id) for ids in tokens]
-    alike: list[tuple[str, str]] = []
-    by_tokens: dict[tuple[int, ...], str] = {}
-    for text, ids in zip(sample, tokens, strict=False):
-        read = ids if limit is None or len(ids) <= limit else ids[: limit - 1]
-        other = by_tokens.setdefault(tuple(read), text)
-        alike += [(other, text)] if other != text else []
+    read = [tuple(ids if limit is None or len(ids) <= limit else ids[: limit - 1]) for ids in tokens]
+    same = find_same_tokens(name, sample, read) if read else None
     return ColumnReport(
         name,
         texts=len(texts),
@@ -150,15 +155,19 @@ def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | No
         cut=sum(beyond) / max(1, sum(lengths)),
         unknown=sum(unknown) / max(1, sum(lengths) - special * len(lengths)),
         unknown_text=f"{sample[unknown.index(max(unknown))]:.40}" if any(unknown) else "",
-        alike=len(alike),
-        alike_texts=tuple(f"{text:.40}" for text in alike[0]) if alike else (),
+        alike=_count(same),
+        alike_texts=tuple(f"{text:.40}" for text in same.example) if same else (),
         oddities={
             "hold HTML tags": sum(bool(_TAG.search(text)) for text in sample),
-            "look like ids, not texts": sum(map(is_id, sample)),
-            "repeat another": len(sample) - len({*sample}),
+            "look like ids, not texts": _count(find_ids(name, sample)),
+            "repeat another": _count(find_repeats(name, sample)),
             "begin with the first column's text": with_first,
         },
     )
+
+
+def _count(fault: Fault | None) -> int:
+    return fault.count if fault else 0
 
 
 def _tokenize(model: Any, texts: list[str], prompt: str | None) -> list[list[int]]:

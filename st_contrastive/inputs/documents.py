@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from st_contrastive._arguments import checked
-from st_contrastive.inputs.row_filter import present, strip
+from st_contrastive.inputs.faults import present, strip
 from st_contrastive.inputs.tables import Source, naming, read_flat_table, source_name, text_column
 
 #: Reasons why a row is not a document.

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._arguments import checked
-from st_contrastive.inputs._delimited import LABEL
-from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading, strip
+from st_contrastive.inputs.faults import LABEL_NAME, strip
+from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading
 from st_contrastive.inputs.segments import get_language, require_language
 from st_contrastive.inputs.streams import filter_stream
 from st_contrastive.inputs.tables import (
@@ -57,7 +57,8 @@ def load_sentences(
         repeats: keep exact repeats, as the papers do.
         split: the split to read of a name on the hub or a saved DatasetDict; None for "train".
         streaming: read the rows when training asks for them, and return an IterableDataset. Repeats are found within a
-            million rows. The counts come as a warning at the end of each pass.
+            million rows. The counts come as a warning at the end of each pass. The first 1,000 rows of a .csv or .tsv
+            decide how it is quoted.
 
     Raises:
         OSError, ValueError: the source can't be read, is something else than its name says, or over half of its rows
@@ -117,7 +118,7 @@ def load_pairs(
         remedy = 'Name two of columns; for documents without titles, name their column and add pairs="first".'
         text_column(table, column, name, remedy)
     kinds = {column: kind for column, kind in column_types(table).items() if column not in names}
-    others = [column for column, kind in kinds.items() if LABEL.fullmatch(column) or _PLAIN.fullmatch(kind)]
+    others = [column for column, kind in kinds.items() if LABEL_NAME.fullmatch(column) or _PLAIN.fullmatch(kind)]
     return _cleaned(table, RowFilter(name, names, PAIR, others=others))
 
 

@@ -9,13 +9,11 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset
 
-from st_contrastive._checks import says_no, warn
-from st_contrastive.inputs._delimited import FEW, LABEL
+from st_contrastive._checks import warn
+from st_contrastive.inputs.faults import LABEL_VALUES, find_mixed_labels, find_negative_labels, present
 from st_contrastive.inputs.segments import UNCUT, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
-#: As databases, pandas and spreadsheets write what is missing.
-_MISSING = frozenset("NULL null None NaN nan NA <NA> N/A n/a #N/A".split())
 #: Columns of two texts that belong together.
 PAIR = ("sentence", "other")
 
@@ -65,7 +63,7 @@ class RowFilter:
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
         for name in self.others:
-            if len(self.values.get(name, ())) <= FEW:  # else it need not be made of Arrow's
+            if len(self.values.get(name, ())) <= LABEL_VALUES:  # otherwise Python's values need not be made of Arrow's
                 self._require_one_label(name, batch[name])
         rows: _Rows = list(zip(*(map(present, batch[column]) for column in self.columns), strict=True))
         self.counts["rows"] += len(rows)
@@ -89,11 +87,10 @@ class RowFilter:
     def warn_of_rows(self) -> None:
         """Warn of pairs that may not belong together, and of documents in which no end of a sentence was found."""
         for name, values in self.values.items():
-            may_be_label = LABEL.fullmatch(name) or 1 < len(values) <= FEW < self.counts["rows"]
-            if may_be_label and any(map(says_no, values)):
+            if fault := find_negative_labels(name, values, self.counts["rows"]):
                 warn(
                     f"{self.source}: the column {name!r} holds {' and '.join(map(repr, values))}, and all rows are "
-                    "read as pairs that belong together. If it says which do, keep those rows alone."
+                    f"read as pairs that belong together. {fault.remedy}"
                 )
         if 2 * self.uncut > self.counts["rows"] - self.counts["empty"]:
             warn(
@@ -109,13 +106,12 @@ class RowFilter:
             if value in seen:
                 continue
             seen.append(value)
-            if len(seen) > FEW:
+            if len(seen) > LABEL_VALUES:
                 return
-            if LABEL.fullmatch(name) and len(seen) > 1:
+            if fault := find_mixed_labels(name, seen):
                 raise ValueError(
                     f"{self.source}: the column {name!r} is {seen[0]!r} in row 0 and {value!r} in row {row}. Every row "
-                    "is trained as a pair that belongs together: keep the rows that do, and leave the column out. "
-                    "load_graded_pairs reads scores."
+                    f"is trained as a pair that belongs together. {fault.remedy}"
                 )
 
     def _kept(self, fault: str, rows: _Rows, is_right: Callable[[tuple[str, ...]], bool]) -> _Rows:
@@ -148,18 +144,3 @@ class RowFilter:
 
     def __str__(self) -> str:
         return ", ".join(f"{number:,} {kind}" for kind, number in self.counts.items())
-
-
-def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if it has no visible character, or is a database's ``\\N``."""
-    text = text.strip().strip("\ufeff") if text else ""
-    if text[:1].isalnum():
-        return text
-    is_seen = any(character.isprintable() and not character.isspace() for character in text)
-    return text if is_seen and text != "\\N" else ""  # as databases write what is missing
-
-
-def present(text: str | None) -> str:
-    """The text as :func:`strip` leaves it; "" if it stands for a missing one."""
-    text = strip(text)
-    return "" if text in _MISSING else text

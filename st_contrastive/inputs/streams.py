@@ -44,8 +44,9 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
         self._features = features
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, str]]]:
-        start = self._state_dict["rows"] if self._state_dict else 0
-        for number, row in enumerate(islice(self._rows(), start, None), start):
+        state: dict[str, Any] = self._state_dict or {"rows": 0}
+        rows: Iterator[dict[str, str]] = islice(self._rows(), state["rows"], None)
+        for number, row in enumerate(rows, state["rows"]):
             if self._state_dict:
                 self._state_dict["rows"] = number + 1
             yield number, row
@@ -83,7 +84,7 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
 
     @property
     def num_shards(self) -> int:
-        # The shards of files differ in length: processes that read different ones would make different numbers of steps.
+        # Files differ in length: processes that each read other files would make different numbers of steps.
         return 1
 
     @property

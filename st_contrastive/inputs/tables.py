@@ -8,6 +8,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+<<<<<<< HEAD
+from datetime import datetime
+=======
+from difflib import get_close_matches
+>>>>>>> main
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,8 +23,10 @@ from datasets.fingerprint import Hasher
 from datasets.table import CastError
 
 from st_contrastive._checks import HELD_OUT, first_line, require_texts, warn
-from st_contrastive._files import COMPRESSIONS, is_path, open_text, require_plain_file, unpacked
+from st_contrastive._file_kinds import COMPRESSIONS, is_named_as_compressed, open_text, require_plain_file, unpacked
+from st_contrastive._files import is_path
 from st_contrastive.inputs._delimited import Delimited, open_delimited, read_delimited, table_features
+from st_contrastive.inputs._lines import read_lines, without_dates
 
 Source: TypeAlias = str | os.PathLike[str] | Dataset | IterableDataset | Iterable[str]
 _KINDS = {
@@ -65,16 +72,18 @@ def read_table(
         split: of a name on the hub or a saved DatasetDict.
     """
     if isinstance(source, IterableDataset):
-        return unformatted(source)
+        return plain(source)
     if not isinstance(source, (str, os.PathLike, Dataset)):
         texts = list(require_texts("source", source))
         if all(len(text) < 256 and _suffix(Path(text)) in _KINDS for text in texts):
             raise ValueError(f"source is a list of file names, such as {texts[0]!r}: give one file, or a folder.")
         source = Dataset.from_dict({"sentence": texts})
     if isinstance(source, Dataset):
-        return unformatted(source).to_iterable_dataset() if streaming else unformatted(source)
+        return plain(source).to_iterable_dataset() if streaming else plain(source)
     name = os.path.expanduser(os.fspath(source))
     path = Path(name)
+    if path.is_symlink() and not path.exists():
+        raise FileNotFoundError(f"source {name} is a link to {os.readlink(path)}, which does not exist.")
     if not path.exists() and (is_path(name) or _suffix(path) in {*_KINDS, *_NOT_READ}):
         raise FileNotFoundError(f"source {name} does not exist.")
     with naming(name):
@@ -94,22 +103,27 @@ def read_table(
         with naming(str(file)):
             _require_kind(file)
             if kind == "csv":
-                table = open_delimited(file, _suffix(file), () if heading else columns)
+                table = open_delimited(file, _suffix(file), () if heading else columns, streaming)
                 first = first or table.names
                 if {*columns} & {*first} != {*columns} & {*table.names}:
                     raise ValueError(
                         f"{file} has the columns {', '.join(table.names)}, and {files[0]} {', '.join(first)}. Give all "
                         "files of a folder one heading."
                     )
-                features = table_features(table, columns)
+                features = table_features(table, columns, streaming)
                 tables.setdefault(str(features), (features, []))[1].append(table)
     with naming(name):
         if kind == "csv":
             parts = [read_delimited(same, features, key, streaming) for features, same in tables.values()]
             return concatenate_datasets(parts)
+        if kind != "parquet" and not all(map(is_named_as_compressed, files)):
+            return read_lines(files, kind, key, streaming)
         paths = [glob.escape(os.path.abspath(file)) for file in files]
         options = {"encoding": "utf-8-sig"} if kind == "text" else {}
-        return load_dataset(kind, key, data_files=paths, split="train", streaming=streaming, **options)
+        table = load_dataset(kind, key, data_files=paths, split="train", streaming=streaming, **options)
+        if kind == "json" and any("timestamp" in name for name in column_types(table).values()):
+            return read_lines(files, kind, key, streaming, without_dates(table.features))
+        return table
 
 
 def source_name(source: Source) -> str:
@@ -138,16 +152,19 @@ def read_flat_table(
     return table.flatten() if isinstance(table, Dataset) else table
 
 
-def unformatted(data: Any) -> Any:
-    """The Dataset with plain rows in place of those of pandas, torch or another library."""
-    return data if isinstance(data, Dataset) and data.format["type"] == "custom" else data.with_format(None)
+def plain(data: Any) -> Any:
+    """The rows that a Dataset shows, without its format. A transform (``set_transform``) is applied, once."""
+    if not isinstance(data, Dataset) or data.format["type"] != "custom":
+        return data.with_format(None)
+    options = {"remove_columns": data.column_names, "load_from_cache_file": False, "desc": "apply the transform"}
+    return data.map(dict, batched=True, **options).with_format(None)
 
 
 def _files_in(folder: Path) -> list[Path]:
     """The files of text in a folder, which must be of one kind, and of one split."""
-    parts = {file: file.relative_to(folder).parts for file in sorted(folder.rglob("*")) if file.is_file()}
+    parts = {file: file.relative_to(folder).parts for file in _walk(folder)}
     parts = {file: names for file, names in parts.items() if not any(name[0] == "." for name in names)}
-    files = [file for file in parts if _suffix(file) in _KINDS]
+    files = [file for file in parts if file.is_file() and _suffix(file) in _KINDS]
     kinds = sorted({_KINDS[_suffix(file)] for file in files})
     if len(kinds) != 1:
         raise ValueError(
@@ -164,10 +181,29 @@ def _files_in(folder: Path) -> list[Path]:
             f"source {folder} holds the splits {', '.join(sorted(splits))}: name the file to train on, or give "
             "datasets.load_dataset(folder, split=...)."
         )
-    if others := [str(file.relative_to(folder)) for file in parts if file not in files]:
+    if others := [_shown(file, folder) for file in parts if file not in files]:
         shown = ", ".join(others[:5]) + ", ..." * (len(others) > 5)
-        warn(f"{folder}: {len(files):,} files are read, and {len(others):,} of other endings are not: {shown}.")
+        warn(f"{folder}: {len(files):,} files are read, and {len(others):,} others are not: {shown}.")
     return files
+
+
+def _walk(folder: Path) -> list[Path]:
+    """Everything in a folder that is not a folder, sorted. Links to folders are followed, but not back to a parent."""
+    found, stack = [], [(folder, {folder.resolve()})]
+    while stack:
+        parent, parents = stack.pop()
+        for path in parent.iterdir():
+            if not path.is_dir():
+                found.append(path)
+            elif (real := path.resolve()) not in parents:
+                stack.append((path, parents | {real}))
+    return sorted(found)
+
+
+def _shown(path: Path, folder: Path) -> str:
+    """A file that is not read, as a warning names it."""
+    name = str(path.relative_to(folder))
+    return name if path.exists() else f"{name} (a link to {os.readlink(path)}, which does not exist)"
 
 
 @contextmanager
@@ -206,7 +242,7 @@ def text_columns(table: Any) -> list[str]:
 def column_types(table: Any) -> dict[str, str]:
     """The types of a table's columns as its Features name them, "list of string" for example."""
     if table.features is None:  # a stream
-        kinds = {str: "string", list: "list of string", int: "int64", float: "float64"}
+        kinds = {str: "string", list: "list of string", int: "int64", float: "float64", datetime: "timestamp"}
         return {name: kinds.get(type(value), type(value).__name__) for name, value in next(iter(table), {}).items()}
     return {name: _type_name(kind) for name, kind in table.features.items()}
 
@@ -214,6 +250,10 @@ def column_types(table: Any) -> dict[str, str]:
 def _type_name(kind: Any) -> str:
     item = getattr(kind, "feature", None)
     return f"list of {_type_name(item)}" if item is not None else str(getattr(kind, "dtype", type(kind).__name__))
+
+
+#: Names of columns that are not suggested.
+_NAME_OF_ID = re.compile(r"(.*[_-])?(id|ids|uuid|key|url)", re.IGNORECASE)
 
 
 def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> str:
@@ -232,9 +272,12 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
             f"Not all cells of {column!r} are read as texts: write null for a missing one and the others in quotes, "
             "or give a Dataset whose column is cast to strings."
         )
+    elif column is not None and (nearest := get_close_matches(column, columns, n=1)):
+        remedy = f"Did you mean column={nearest[0]!r}?"
     elif not remedy:
-        both = f", or both of a pair: columns={','.join(columns[:2])!r}" if column is None and len(columns) > 1 else ""
-        remedy = f"Name one, such as column={columns[0]!r}{both}."
+        named = [each for each in columns if not _NAME_OF_ID.fullmatch(each)] or columns
+        both = f", or both of a pair: columns={','.join(named[:2])!r}" if column is None and len(named) > 1 else ""
+        remedy = f"Name one, such as column={named[0]!r}{both}."
     holds = "holds" if columns else "has no column of text, only"
     raise ValueError(f"{given}{name} {holds} {_found_columns(table)}. {remedy}")
 

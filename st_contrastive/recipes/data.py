@@ -1,4 +1,4 @@
-"""The data that a run is trained and scored on."""
+"""Reads the data that a run is trained and evaluated on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 
 from st_contrastive import inputs
 from st_contrastive._arguments import checked
-from st_contrastive._checks import warn
+from st_contrastive._checks import first_line, warn
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
 from st_contrastive.inputs.row_filter import Reading, get_reading, set_reading
 from st_contrastive.inputs.segments import get_language
@@ -47,7 +47,7 @@ def read_texts(
 
 
 def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvaluator | None]:
-    """The texts to train on, and the evaluator."""
+    """The texts to train on, and the evaluator of ``dev``, or None."""
     evaluator = None
     if run.dev is not None and run.dev != "corpus":
         with _naming_dev(run.dev):
@@ -84,11 +84,12 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
 
 @contextmanager
 def _naming_dev(dev: str) -> Iterator[None]:
-    """Name dev in errors."""
+    """Add dev to the messages of errors, and a way without it where it can't be loaded."""
     try:
         yield
     except (OSError, TypeError, ValueError) as error:
-        raise ValueError(f"dev={dev!r:.80}: {error}") from error
+        remedy = " Name a file of graded pairs as dev, or leave it out by dev=none." if dev == "stsb" else ""
+        raise ValueError(f"dev={dev!r:.80}: {first_line(error)}{remedy}") from error
 
 
 def _require_absent(where: str, **settings: Any) -> None:

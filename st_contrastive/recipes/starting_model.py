@@ -14,24 +14,31 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
-from st_contrastive._files import require_model_files
+from st_contrastive._file_kinds import require_model_files
 from st_contrastive.methods import METHODS, Method, PoolingName
+from st_contrastive.training.card import trained_title
 
 
 @checked
 def load_model(
     name: str, pooling: PoolingName | None = None, method: Method | None = METHODS["simcse"]
 ) -> SentenceTransformer:
-    """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
+    """Load an encoder to train, in float32, because half precision loses the small steps of an optimizer.
 
     Its weights must be safetensors, and no code of the checkpoint is run. Without ``pooling`` ("cls", "mean",
-    "lasttoken"), a model keeps its own, and a plain checkpoint gets the method's; in place of "cls", a decoder gets
-    "lasttoken", and an encoder without a token before its texts "mean". ``method=None`` loads it as it is, in its type.
+    "lasttoken"), a model keeps its pooling, and a plain checkpoint gets that of the method. Where that is "cls", a
+    causal model gets "lasttoken", and an encoder whose tokenizer adds no first token gets "mean".
+
+    With ``method=None``, the model is loaded unchanged, in its own precision.
+
+    Raises:
+        OSError: the model can't be loaded. The message says why.
+        ValueError: ``pooling`` is set, and the model has no Pooling module.
     """
     folder = _folder(name)
     card = SentenceTransformerModelCardData(local_files_only=True)
     if method is not None:
-        card.model_name = f"{Path(name).name} trained with {method.title}"
+        card.model_name = trained_title(name, method.title)
     dtype = "auto" if method is None else torch.float32
     try:
         require_model_files(folder)
@@ -41,7 +48,7 @@ def load_model(
             model_kwargs={"dtype": dtype, "use_safetensors": True},
             model_card_data=card,
         )
-    except Exception as error:  # a damaged file or a refused pickle may raise anything
+    except Exception as error:  # damaged files and refused pickles raise errors of any type
         raise OSError(f"model {name} can't be loaded: {_reason(folder, error)}") from error
     index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
     if pooling is None and not has_pooling(name):
@@ -53,19 +60,22 @@ def load_model(
                 pooling = "mean"
         elif index is not None:
             warn(
-                f"{name} was saved without a pooling, so that the {model[index].pooling_mode} is used. If it was "
-                "trained with another, name it: --pooling cls for the checkpoints of SimCSE, DiffCSE and InfoCSE."
+                f"{name} was saved without a pooling, so {model[index].pooling_mode} pooling is used. If it was "
+                "trained with another one, set it: --pooling cls for the checkpoints of SimCSE, DiffCSE and InfoCSE."
             )
     if pooling is not None:
         if index is None:
-            raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling to replace.")
+            raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling module to replace. Leave pooling out.")
         old: Pooling = model[index]  # type: ignore[assignment]
         model[index] = Pooling(old.embedding_dimension, pooling, include_prompt=old.include_prompt)
     return model
 
 
 def has_pooling(name: str) -> bool:
-    """Whether a model that was loaded was saved with its modules, and is no plain checkpoint of a language model."""
+    """Whether a model was saved by sentence-transformers, and is not a plain checkpoint of a language model.
+
+    A model on the hub must have been loaded before.
+    """
     folder = _folder(name)
     if os.path.isdir(folder):
         return Path(folder, "modules.json").is_file()
@@ -82,14 +92,15 @@ def _folder(name: str) -> str:
 
 
 def _reason(folder: str, error: Exception) -> str:
-    """The error in one line, with the remedy for what is refused on purpose."""
+    """The error in one line, with a remedy if the model is refused on purpose."""
     text = str(error)
-    if isinstance(error, UnpicklingError):  # torch advises to run it
-        return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."
+    if isinstance(error, UnpicklingError):  # torch's message advises to run it
+        return "its weights are a pickle that contains more than tensors. The code in a pickle is never run."
     if "safetensors" in text and "no file named" in text:
         parts = ("AutoModel", "AutoTokenizer")  # SentenceTransformer would add a pooling
         saving = "; ".join(f"{part}.from_pretrained({folder!r}).save_pretrained(FOLDER)" for part in parts)
         return f"{first_line(error)} Its weights must be safetensors. To convert them with transformers: {saving}."
     if "trust_remote_code" in text:
-        return f"{first_line(error)} A checkpoint's code is not run here; the losses in Python take such a model."
+        remedy = "The code of a checkpoint is never run here. Load the model in Python, and pass it to a loss."
+        return f"{first_line(error)} {remedy}"
     return first_line(error)

@@ -22,18 +22,18 @@ _BLOCK = 100_000
 
 
 @dataclass(frozen=True)
-class Part:
+class TrainedDataset:
     """A dataset that losses of this package read.
 
     Attributes:
         name: as messages name it.
-        texts: those losses.
+        text_losses: those losses.
     """
 
     trainer: Any
     name: str
     data: Dataset | IterableDataset
-    texts: list[TextLoss]
+    text_losses: list[TextLoss]
 
     @property
     def size(self) -> int | None:
@@ -92,18 +92,18 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Start:
+class TrainingRun:
     """What the checks look at: a Trainer, its losses, those of this package, and the datasets that these read."""
 
     trainer: Any
     losses: list[nn.Module]
-    texts: list[TextLoss]
-    parts: list[Part]
+    text_losses: list[TextLoss]
+    datasets: list[TrainedDataset]
 
     @classmethod
-    def of(cls, trainer: Any) -> Start:
+    def of(cls, trainer: Any) -> TrainingRun:
         """The start of a Trainer's run."""
-        return cls(trainer, distinct_losses(trainer.loss), text_losses(trainer.loss), _parts(trainer))
+        return cls(trainer, distinct_losses(trainer.loss), text_losses(trainer.loss), _trained_datasets(trainer))
 
     @property
     def args(self) -> Any:
@@ -143,14 +143,15 @@ def _config(module: nn.Module) -> dict[str, Any]:
     return config
 
 
-def _parts(trainer: Any) -> list[Part]:
+def _trained_datasets(trainer: Any) -> list[TrainedDataset]:
     """The training datasets that losses of this package read."""
-    parts = []
+    datasets = []
     for name, data in by_name(trainer.train_dataset).items():
-        texts = losses_of(trainer, name)
-        if isinstance(data, (Dataset, IterableDataset)) and texts:
-            parts.append(Part(trainer, f"train_dataset[{name!r}]" if name else "train_dataset", data, texts))
-    return parts
+        losses = losses_of(trainer, name)
+        if isinstance(data, (Dataset, IterableDataset)) and losses:
+            full_name = f"train_dataset[{name!r}]" if name else "train_dataset"
+            datasets.append(TrainedDataset(trainer, full_name, data, losses))
+    return datasets
 
 
 def _unpadded(batch: dict[str, Any], column: str) -> Iterator[bytes]:

@@ -35,7 +35,7 @@ from st_contrastive.training.loss_state import (
     save_loss_state,
 )
 from st_contrastive.training.prompts import column_prompts, simplest
-from st_contrastive.training.run_parts import Start, by_name, losses_of, text_losses, tokenised_columns
+from st_contrastive.training.run_parts import TrainingRun, by_name, losses_of, text_losses, tokenised_columns
 from st_contrastive.training.same_run import describe_run, require_same_run
 
 #: Its names without types.
@@ -98,7 +98,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self._resumed_from: Path | None = None
         self._resumed_record: dict[str, Any] = {}
         self._limit_max_length()
-        preflight.run(preflight.ARGUMENTS_AND_DATA, Start.of(self))
+        preflight.run_checks(preflight.ARGUMENTS_AND_DATA, TrainingRun.of(self))
         if self.max_length is not None:
             self.data_collator.max_length = self.max_length
         self._tell_losses()
@@ -202,7 +202,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def _before_first_step(self) -> None:
         """Check the run, and restore what transformers does not restore."""
-        preflight.run(preflight.BEFORE_THE_FIRST_STEP, Start.of(self))
+        preflight.run_checks(preflight.BEFORE_THE_FIRST_STEP, TrainingRun.of(self))
         self._tell_losses(have_equal_rows=self._has_equal_rows())
         if self._resumed_from is None:
             self.fault_at_start = find_vector_fault(self)

@@ -248,6 +248,8 @@ def test_bad_input(table, model, other, capsys, tmp_path):
         ([model, table, "a cat"], "is a model: name the file of documents first"),
         ([str(tmp_path / "none.csv"), model, "a cat"], "none.csv"),
         ([table, model, "a cat", "--column", "none"], "none"),
+        ([table, model, "a cat", "--column", "bodi"], "title, body. Did you mean --column body?"),
+        ([table, model, "a cat", "--column", "titel,body"], "Did you mean --column title?"),
         ([table, model, "a cat", "--column", "body", "--bm25", "--language", "xx"], "code of a language"),
     ):
         assert main(["search", *words]) == 2

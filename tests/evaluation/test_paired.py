@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from st_contrastive.evaluation import CorpusEvaluator, Judgement, compare_paired
-from st_contrastive.evaluation.paired import interval
+from benchmarks import RESULTS
+from st_contrastive.evaluation import Comparison, CorpusEvaluator, Judgement, compare_paired
+from st_contrastive.evaluation.paired import Change, interval
 from tests.evaluation.encoders import Same
 
 
@@ -19,8 +24,9 @@ def judgement(ranks, leads=None, owners=None):
 def test_by_hand():
     comparison = compare_paired(judgement([1, 3, 11, 2]), judgement([3, 1, 1, 2]))
     assert (comparison.questions, comparison.higher, comparison.lower) == (4, 2, 1)
-    assert comparison.gain == pytest.approx((-0.5 + 0.5 + 1) / 4)
-    assert comparison.low < comparison.gain < comparison.high
+    assert comparison.gain.mean == pytest.approx((-0.5 + 0.5 + 1) / 4)
+    assert comparison.gain.low < comparison.gain.mean < comparison.gain.high
+    assert comparison.mixed_gain is None
     assert judgement([1, 3, 11, 2]).ndcg == pytest.approx((1 + 0.5 + 1 / np.log2(3)) / 4)
 
 
@@ -42,17 +48,50 @@ def test_questions_of_one_document_are_no_more_than_one():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "leads", "decision"),
-    [([1] * 40, [0.3] * 40, "better"), ([9] * 40, [-0.1] * 40, "worse"), ([1] * 40, [-0.1] * 40, "no difference"),
-     ([2] * 40, [0.3] * 40, "no difference"), ([1, 3] * 20, [0.3] * 40, "better"),
-     ([1, 3] * 20, [0.6, -0.15] * 20, "better"), ([1] * 40, [0.19] * 40, "no difference"),
-     ([1, 9] * 20, [0.3] * 40, "no difference"),
-     ([1, 12] * 20, [-0.1] * 40, "worse"), ([1, 12] * 20, [0.3] * 40, "no difference"),
-     ([float("nan")] * 40, [float("nan")] * 40, "no difference")],
+    ("ranks", "leads", "decision", "figures"),
+    [([1] * 40, [0.3] * 40, "better", ["+36.91", "+0.30"]), ([9] * 40, [-0.1] * 40, "worse", ["-32.99", "-0.10"]),
+     ([1] * 40, [-0.1] * 40, "no difference", ["-0.10"]), ([2] * 40, [0.3] * 40, "no difference", ["+0.00"]),
+     ([1, 3] * 20, [0.3] * 40, "better", ["+11.91", "+0.30"]),
+     ([1, 3] * 20, [0.6, -0.15] * 20, "better", ["+11.91", "+0.22"]),
+     ([1] * 40, [0.19] * 40, "no difference", ["+0.19"]), ([1, 12] * 20, [-0.1] * 40, "worse", ["-13.09", "-0.10"]),
+     ([1, 12] * 20, [0.3] * 40, "no difference", ["-13.09"]),
+     ([3] * 40, [0.1] * 40, "no difference", ["-13.09", "+0.10"]),
+     ([float("nan")] * 40, [float("nan")] * 40, "no difference", ["+nan"])],
 )  # fmt: skip
-def test_the_decision(ranks, leads, decision):
-    """Ranks of 1 and 9 are better than two of 2 by nDCG@10 (0.65 and 0.63), and worse by their logarithms."""
-    assert compare_paired(judgement([2] * 40), judgement(ranks, leads)).decision == decision
+def test_the_decision_and_its_reason(ranks, leads, decision, figures):
+    """The reason has the figure of each condition that decided, and no other."""
+    comparison = compare_paired(judgement([2] * 40), judgement(ranks, leads))
+    assert comparison.decision == decision
+    assert re.findall(r"\(([-+][\d.nan]+)\)", comparison.reason) == figures
+
+
+def test_with_bm25_too():
+    before = replace(judgement([2] * 4), mixed_ranks=np.array([1, 2, 3, 11]))
+    after = replace(judgement([1] * 4), mixed_ranks=np.ones(4))
+    gain = compare_paired(before, after).mixed_gain
+    assert gain.mean == pytest.approx((0 + 1 - 1 / np.log2(3) + 0.5 + 1) / 4)
+    assert gain.low <= gain.mean <= gain.high
+
+
+def test_the_recorded_changes():
+    """Of the judged changes, none that lost more than 0.75 is better, and 12 of the 19 that gained 1 or more are."""
+    rows = [json.loads(line) for line in (RESULTS / "judge.jsonl").read_text(encoding="utf-8").splitlines()]
+    better = [row for row in rows if decide(row["gain"] / 100, row["lead"]) == "better"]
+    assert min(row["judged"] for row in better) > -0.75
+    assert sum(row["judged"] >= 1 for row in better) == 12
+    assert sum(row["judged"] >= 1 for row in rows) == 19
+    runs = [json.loads(line) for line in (RESULTS / "own_text.jsonl").read_text(encoding="utf-8").splitlines()]
+    for kind, prefix in (("trained", ""), ("mixed", "mixed ")):
+        for run in runs:
+            if f"{kind} interval" in run and f"{prefix}lead" in run:
+                decision = decide((run[f"corpus {kind}"] - run["corpus start"]) / 100, run[f"{prefix}lead"])
+                assert decision != "better" or run[kind] - run["start"] > -run[f"{kind} interval"]
+                assert decision != "better" or "shuffled" not in run["row"]
+                assert run[f"{prefix}decision"] != "better" or decision == "better"
+
+
+def decide(gain, lead):
+    return Comparison(1, 1, 0, Change(gain, gain, gain), Change(lead, lead, lead)).decision
 
 
 def test_other_questions_are_refused():
@@ -62,7 +101,7 @@ def test_other_questions_are_refused():
     texts = [f"The {word} is old. I see a {word} now. We like {word} most." for word in words]
     evaluators = [CorpusEvaluator(texts), CorpusEvaluator(texts, seed=1), CorpusEvaluator([*map(str.upper, texts)])]
     first, *others = (evaluator.judge(Same()) for evaluator in evaluators)
-    assert compare_paired(first, CorpusEvaluator(texts).judge(Same())).gain == 0
+    assert compare_paired(first, CorpusEvaluator(texts).judge(Same())).gain.mean == 0
     for before, after in ((judgement([1, 2]), judgement([1, 2], owners=[0, 0])), *((first, other) for other in others)):
         with pytest.raises(ValueError, match="before and after"):
             compare_paired(before, after)

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset, load_from_disk
 
 import st_contrastive as stc
-from st_contrastive.inputs import describe, load_sentences, load_translations
+from st_contrastive.inputs import describe, load_documents, load_pairs, load_sentences, load_translations
 from tests import foreign
 
 FIRST, SECOND = ["a cat", "a dog"], ["eine Katze", "ein Hund"]
@@ -99,6 +99,37 @@ def test_a_dataset_is_read_by_slices_and_keeps_its_second_column(name, tmp_path)
         dataset(Dataset.from_dict({"sentence": ["a", None]}), lambda text, rng: text.upper())
     with pytest.raises(TypeError, match=rf"{second}\[1500\].*int"):
         dataset(table.select_columns("sentence"), lambda text, rng: 3 if text == "sentence 1500" else text)
+
+
+@pytest.mark.parametrize("form", ["a transform of all columns", "a transform that makes the columns"])
+def test_a_transform_is_applied_once(form):
+    rows = {"sentence": ["a", "b"], "other": ["c", "d"], "n": [1, 2]}
+    if form == "a transform that makes the columns":
+        rows = {"text": rows["sentence"], "more": rows["other"], "n": rows["n"]}
+    first, second = list(rows)[:2]
+
+    def transform(batch):
+        calls.append(1)
+        marked = [[f"{n}: {text}" for n, text in zip(batch["n"], batch[name], strict=True)] for name in (first, second)]
+        return {"sentence": marked[0], "other": marked[1]}
+
+    calls = []
+    data = Dataset.from_dict(rows).with_transform(transform)
+    shown = [("1: a", "1: c"), ("2: b", "2: d")]
+    assert [tuple(row.values()) for row in load_pairs(data, columns="sentence,other")] == shown
+    assert load_sentences(data, column="other")["sentence"][:] == ["1: c", "2: d"]
+    assert load_documents(data, columns="sentence,other").texts == ["1: a\n\n1: c", "2: b\n\n2: d"]
+    lazy = stc.text_dataset(data)
+    assert [tuple(row.values()) for row in lazy] == shown
+    assert [example.texts for example in stc.input_examples(lazy)] == [[*row] for row in shown]
+    for other in (lambda text, rng: f"{text}!", ["1: a!", "2: b!"]):
+        made = stc.text_dataset(data, other)
+        assert made.to_dict() == {"sentence": ["1: a", "2: b"], "other": ["1: a!", "2: b!"]}
+    before = len(calls)
+    assert lazy[0] == {"sentence": "1: a", "other": "1: c"}
+    assert len(calls) == before + 1  # augmentation stays fresh
+    with pytest.raises(ValueError, match=r"'sentence' is not among the columns that .* transform returns: text"):
+        stc.text_dataset(Dataset.from_dict({"n": [1]}).with_transform(lambda batch: {"text": ["a"]}))
 
 
 def test_what_a_reader_counted_travels_with_the_data(build):

@@ -97,6 +97,31 @@ def test_a_tsv_as_excel_writes_it(tmp_path):
         assert data.to_dict() == {"sentence": ["A", "D, e"], "other": bodies}
 
 
+class CountedLines(io.TextIOWrapper):
+    """A file that counts the lines that are read from it."""
+
+    read_lines = 0
+
+    def __next__(self):
+        CountedLines.read_lines += 1
+        return super().__next__()
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "cell"), [("c.tsv", "\t", "{}"), ("c.csv", ",", '"a ""{}"""'), ("d.csv", ",", '"C:\\{}"')]
+)
+def test_streaming_does_not_read_the_whole_file_first(tmp_path, monkeypatch, name, separator, cell):
+    rows = [[cell.format(n), f"text {n}", ""] for n in range(30_000)]
+    path = write(tmp_path / name, lines(["key", "text", "note"], rows, separator))
+    monkeypatch.setattr(io, "TextIOWrapper", CountedLines)
+    CountedLines.read_lines = 0
+    stream = load_sentences(path, column="text", streaming=True)
+    any_column = iter(load_pairs(path, columns="key,text", streaming=True))
+    assert next(iter(stream))["sentence"] == "text 0"
+    assert next(any_column)["other"] == "text 0"
+    assert CountedLines.read_lines < 15_000
+
+
 def test_quotes_of_a_tsv_that_quotes_nothing(tmp_path):
     texts = ['"Go," he said.', '5" wide', '"', '"All of it."', 'He said ""go"".', "\\N"]
     rows = [[str(n), text] for n, text in enumerate(texts)]

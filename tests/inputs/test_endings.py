@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
+import pathlib
 import random
+import tarfile
+import warnings
 import zipfile
+from datetime import datetime
 
 import datasets
 import pytest
+from datasets import Dataset
 
 from st_contrastive.inputs import load_graded_pairs, load_pairs, load_sentences, load_translations
 from tests.inputs.files import write
@@ -80,11 +86,6 @@ WRONG = {
     "zeros.txt": (bytes(600), "not text"),
     "some zeros.txt": (b"A line of text.\n" * 20 + bytes(100), "not text"),
     "noise.txt": (random.Random(0).randbytes(600), "not text"),
-    "zstd.txt": (b"\x28\xb5\x2f\xfd" + bytes(600), "not text.*unpack"),
-    "lz4.txt": (b"\x04\x22\x4d\x18" + bytes(600), "not text.*unpack"),
-    "bzip2.txt": (bz2.compress(b"a\nb\n"), r"not text.*unpack"),
-    "xz.txt": (lzma.compress(b"a\nb\n"), r"not text.*unpack"),
-    "gzip.txt": (gzip.compress(b"a\nb\n", mtime=0), r"not text.*end in.*\.gz"),
     "plain.txt.gz": (b"plain", r"truncated or not a valid \.gz file"),
     "pdf.txt": (b"%PDF-1.7\n", "PDF"),
     "lfs.txt": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer.*git lfs pull"),
@@ -124,11 +125,83 @@ def test_wrong_files_are_named(tmp_path, name, streaming):
     assert "datasets.load_dataset" not in str(info.value)
 
 
-@pytest.mark.parametrize("ending", ["zst", "lz4", "br", "7z", "snappy"])
-def test_compressions_that_are_not_read_are_named(tmp_path, ending):
-    for name in (f"c.csv.{ending}", f"c.txt.{ending}", f"c.{ending}"):
-        with pytest.raises(ValueError, match="unpack a compressed file"):
-            load_sentences(write(tmp_path / name, random.Random(0).randbytes(600)))
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("ending", ["txt", "jsonl", "csv", "tsv"])
+@pytest.mark.parametrize("compression", [".gz", ".bz2", ".xz"])
+def test_compressed_files_under_any_name(tmp_path, compression, ending, streaming):
+    names = [f"c.{ending}", f"d.{ending}.zip"]
+    if ending == "txt":
+        names += ["no-ending", "corpus.de"]
+    for name in names:
+        path = write(tmp_path / name, PACK[compression](LINES[ending].encode()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the counts of a stream
+            assert [row["sentence"] for row in load_sentences(path, streaming=streaming)] == TEXTS
+
+
+PACKAGES = {"zst": ("zstandard", "compress"), "lz4": ("lz4.frame", "compress")}
+
+
+@pytest.mark.parametrize("name", ["c.txt.{}", "c.txt", "d.csv.{}", "e.jsonl.{}"])
+@pytest.mark.parametrize("ending", PACKAGES)
+def test_files_that_a_package_unpacks(tmp_path, ending, name):
+    module, function = PACKAGES[ending]
+    pack = getattr(pytest.importorskip(module), function)
+    name = name.format(ending)
+    content = LINES[name.split(".")[1]].encode()
+    path = write(tmp_path / name, pack(content))
+    assert load_sentences(path)["sentence"][:] == TEXTS
+    with pytest.raises(ValueError, match=rf"truncated or not a valid \.{ending} file"):
+        load_sentences(write(tmp_path / f"cut{name}", pack(os.urandom(3000).hex().encode())[:-900]))
+
+
+def tar(name, content):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+#: Compressed files that can't be read: what is said of them.
+UNREADABLE = {
+    "7z": (b"7z\xbc\xaf\x27\x1c" + bytes(600), "by 7-Zip.*7z x"),
+    "rar": (b"Rar!\x1a\x07\x01\0" + bytes(600), "by RAR.*unrar"),
+    "Z": (b"\x1f\x9d\x90" + b"text" * 200, "by Unix compress.*uncompress"),
+    "lzma": (lzma.compress(b"a\nb\n" * 90, format=lzma.FORMAT_ALONE), "by LZMA.*unlzma"),
+    "lz": (b"LZIP\x01" + bytes(600), "by lzip"),
+    "sz": (b"\xff\x06\0\0sNaPpY" + bytes(600), "by Snappy"),
+    "tar": (tar("a.txt", b"a\nb\n"), "a tar archive.*tar -xf"),
+    "tar.gz": (gzip.compress(tar("a.txt", b"a\nb\n")), "a tar archive.*tar -xf"),
+    "gz": (gzip.compress(gzip.compress(b"a\nb\n")), "compressed twice"),
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_compressed_files_that_are_not_read(tmp_path, kind):
+    content, message = UNREADABLE[kind]
+    for name in (f"c.csv.{kind}", f"c.{kind}", "c.txt", "no-ending", "c.jsonl"):
+        with pytest.raises(ValueError, match=rf"{name} is .*{message}") as info:
+            load_sentences(write(tmp_path / name, content))
+        assert "iconv" not in str(info.value)
+
+
+@pytest.mark.parametrize("ending", ["br", "snappy"])
+def test_compressed_files_that_only_their_names_tell(tmp_path, ending):
+    with pytest.raises(ValueError, match="is compressed by"):
+        load_sentences(write(tmp_path / f"c.csv.{ending}", random.Random(0).randbytes(600)))
+    breton = write(tmp_path / f"corpus.{ending}", "Demat d’an holl.\nÉ" + "é" * 600)  # cut in a character
+    assert len(load_sentences(breton)) == 2
+
+
+@pytest.mark.parametrize("package", ["zstandard", "lz4"])
+def test_a_compression_whose_package_is_missing(tmp_path, monkeypatch, package):
+    monkeypatch.setattr("st_contrastive._file_kinds.find_spec", lambda name: None)
+    start = {"zstandard": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}[package]
+    for name in ("c.txt", "c.jsonl.x"):
+        with pytest.raises(ValueError, match=f"compressed.*pip install {package}"):
+            load_sentences(write(tmp_path / name, start + b"text" * 300))
 
 
 @pytest.mark.parametrize(
@@ -155,14 +228,82 @@ def test_archives_that_are_refused(tmp_path):
             load_sentences(cut)
 
 
+def test_links_in_a_folder_are_followed(tmp_path):
+    corpus, outside = tmp_path / "corpus", tmp_path / "outside"
+    for number, path in enumerate((corpus / "a.txt", outside / "b.txt", outside / "more" / "c.txt")):
+        path.parent.mkdir(exist_ok=True)
+        write(path, f"text {number}\n")
+    (corpus / "b.txt").symlink_to(outside / "b.txt")
+    (corpus / "more").symlink_to(outside / "more")
+    (outside / "more" / "back").symlink_to(corpus)  # without end, if it were followed
+    (corpus / "gone.txt").symlink_to(outside / "gone.txt")
+    (corpus / "gone").symlink_to(outside / "gone")
+    with pytest.warns(
+        UserWarning, match=r"3 files are read, and 2 others are not: gone \(a link to .*gone\.txt \(a link"
+    ):
+        assert sorted(load_sentences(corpus)["sentence"][:]) == ["text 0", "text 1", "text 2"]
+    (tmp_path / "link").symlink_to(outside / "more")
+    assert load_sentences(tmp_path / "link" / "c.txt")["sentence"][:] == ["text 2"]
+    for name in ("gone.txt", "gone"):
+        with pytest.raises(FileNotFoundError, match=r"gone.* is a link to .*which does not exist"):
+            load_sentences(corpus / name)
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    write(tmp_path / "a.txt", "a\n")
+    (tmp_path / "locked").mkdir(mode=0)
+    listed = pathlib.Path.iterdir
+
+    def iterdir(folder):
+        if folder.name == "locked":  # as for a user who is not root
+            raise PermissionError(13, "Permission denied", str(folder))
+        return listed(folder)
+
+    monkeypatch.setattr(pathlib.Path, "iterdir", iterdir)
+    with pytest.raises(PermissionError, match="locked"):
+        load_sentences(tmp_path)
+
+
+DATES = ["2021-03-01", "2021-03-02T10:00:00", "1999-12-31 23:59:59", "2021-03-04T10:00:00Z"]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "jsonl.gz", "json.zip"])
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.filterwarnings("ignore:.*was read once")
+def test_texts_of_json_that_look_like_dates(tmp_path, ending, streaming):
+    for form in (DATES[:1], DATES):
+        rows = [
+            {"n": n, "title": date, "body": f"text {n}", "doc": {"day": date, "tags": [date]}}
+            for n, date in enumerate(form * 3)
+        ]
+        rows[1].pop("n")
+        content = (
+            json.dumps(rows) if ending.startswith("json.") or ending == "json" else "\n".join(map(json.dumps, rows))
+        )
+        path = tmp_path / f"c.{ending}"
+        if ending.endswith("zip"):
+            zipped(path, c_json=content)
+        else:
+            write(path, gzip.compress(content.encode()) if ending.endswith("gz") else content)
+        pairs = load_pairs(path, streaming=streaming)
+        assert [(row["sentence"], row["other"]) for row in pairs] == [(row["title"], row["body"]) for row in rows]
+        if not streaming:
+            days = load_sentences(path, column="doc.day", repeats=True)
+            assert days["sentence"][:] == [row["title"] for row in rows]
+
+
+def test_dates_of_a_table_are_not_texts(tmp_path):
+    data = Dataset.from_dict({"title": [datetime(2021, 3, 1)], "body": ["a"]})
+    with pytest.raises(ValueError, match=r"column='title': .*title \(timestamp"):
+        load_pairs(data)
+
+
 def test_a_folder_says_what_it_does_not_read(tmp_path):
     for name in ("a.txt", "b.txt.gz", "c.html", "notes.md", "more/d.docx", ".hidden"):
         content = name.encode() + b"\n"
         (tmp_path / "more").mkdir(exist_ok=True)
         write(tmp_path / name, gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.warns(
-        UserWarning, match=r"2 files are read, and 3 of other endings are not: c\.html, more/d\.docx, notes"
-    ):
+    with pytest.warns(UserWarning, match=r"2 files are read, and 3 others are not: c\.html, more/d\.docx, notes"):
         assert sorted(load_sentences(tmp_path)["sentence"][:]) == ["a.txt", "b.txt.gz"]
 
 

@@ -124,8 +124,15 @@ def test_every_row_is_kept_or_counted(rows):
     reading = get_reading(data)
     assert reading.rows == len(rows) == len(data) + sum(reading.left_out.values())
     assert data["sentence"][:] == list(dict.fromkeys(text for text in data["sentence"][:]))
-    assert set(data["sentence"][:]) <= {row.strip().strip("\ufeff") for row in rows}
+    assert set(data["sentence"][:]) <= {row.strip().strip("\ufeff").strip() for row in rows}
     assert not any(text == "" for text in data["sentence"])
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeff A cat", " \ufeff\ufeff A cat \ufeff ", "\ufeff\n\ufeff A cat\ufeff", "A cat \ufeff"]
+)
+def test_byte_order_marks_leave_no_space(text):
+    assert load_sentences([text, "A cat", "x"])["sentence"][:] == ["A cat", "x"]
 
 
 def test_no_text_is_left_out_for_its_length():

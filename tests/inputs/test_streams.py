@@ -77,7 +77,7 @@ def test_processes_workers_and_interleaved_passes_read_every_row_once(stream):
     assert whole == kept(stream)
     for count in (2, 3):
         parts = [texts(split_dataset_by_node(data, rank, count)) for rank in range(count)]
-        assert sorted(sum(parts, [])) == sorted(whole)
+        assert sorted(text for part in parts for text in part) == sorted(whole)
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
     for workers in (0, 2):
         batches = DataLoader(data, batch_size=4, num_workers=workers)

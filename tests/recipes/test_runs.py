@@ -388,6 +388,17 @@ def test_own_text_of_one_column_is_warned_of(checkpoint, tmp_path):
         recipes.run("own-text", column="body", **given)
 
 
+def test_a_weak_match_of_titles_is_refused_for_a_sentence_encoder(checkpoint, tmp_path):
+    """Every second title is of another row. A language model is only warned, because right titles may match as weakly."""
+    titles = [*TABLE["title"]]
+    titles[::2] = [*titles[2::2], titles[0]]
+    given = {**SMALL, "data": Dataset.from_dict({**TABLE, "title": titles}), "column": "title,body", "max_length": 32}
+    given |= {"pooling": "mean", "model": str(tmp_path / "encoder")}
+    recipes.load_model(str(checkpoint("bert")), "mean").save_pretrained(given["model"])
+    with pytest.raises(ValueError, match="column: the two texts of a row don't belong together"):
+        recipes.run("simcse-bert-base", output_dir=tmp_path / "refused", **given)
+
+
 def test_a_prompt_by_the_name_of_the_users_column(checkpoint, tmp_path):
     given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
     given |= {"column": "body", "prompts": {"body": "query: "}}
