@@ -8,11 +8,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-<<<<<<< HEAD
 from datetime import datetime
-=======
 from difflib import get_close_matches
->>>>>>> main
 from pathlib import Path
 from typing import Any, TypeAlias
 

@@ -207,11 +207,7 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
 
 
 def test_a_list_is_no_dataset(build, of, sentences):
-<<<<<<< HEAD
-    with pytest.raises(TypeError, match=r"train_dataset must be a Dataset, got list.* st_contrastive\.text_dataset"):
-=======
     with pytest.raises(TypeError, match=r"train_dataset must be a Dataset, got list.*st_contrastive\.text_dataset"):
->>>>>>> main
         of(stc.SimCSELoss(build()), data=sentences)
 
 
