@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "losses": "components objectives encoder distributed _arguments _checks _random",
     "augmentations": "_arguments",
     "inputs": "_arguments _checks _file_kinds _files",
-    "training": "losses components encoder distributed _arguments _checks _files",
+    "training": "losses components encoder inputs distributed _arguments _checks _files",
     "evaluation": "inputs objectives _arguments _checks _files _random",
     "recipes": "__version__ methods settings inputs augmentations components evaluation training _arguments _checks "
     "_file_kinds _files",
