@@ -15,6 +15,7 @@ from scipy import stats
 
 from benchmarks import RESULTS
 from benchmarks.lines import BASELINE, ENCODERS, ROOT, runs_of
+from benchmarks.merging import RECIPE_RATE
 from benchmarks.own_text import CHANGES
 from benchmarks.picture import LANGUAGE_MODEL, trained_encoder
 from benchmarks.picture import main as draw_pictures
@@ -22,7 +23,11 @@ from st_contrastive.evaluation import Comparison
 from st_contrastive.evaluation.paired import LEAST_LEAD, Change
 from st_contrastive.methods import METHODS
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "training.md")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{page}.md" for page in ("results", "training")),
+    ROOT / "benchmarks" / "README.md",
+)
 #: Rows of own text whose mixtures are shown too.
 MIXED = ("sentences, learning rate 3e-5",)
 #: Rows that are only shown with the decision of the test.
@@ -206,13 +211,15 @@ def whole_runs() -> str:
 
 
 def other_runs() -> str:
-    """What other settings brought: the mean of all runs, the lowest and the highest."""
+    """What other settings with several runs brought: the mean, the lowest and the highest."""
     runs = own_text_runs().dropna(subset="decision")
     table = []
     for row, part in runs[runs["row"] != "own-text"].groupby("row"):
+        if len(part) == 1:
+            continue
         cells = [f"{row}", str(len(part))]
         for gains in (part["gain"], part["gain with bm25"]):
-            spread = "" if len(part) == 1 else f" ({gains.min():+.1f} to {gains.max():+.1f})"
+            spread = f" ({gains.min():+.1f} to {gains.max():+.1f})"
             cells.append(f"{gains.mean():+.1f}{spread}")
         table.append([*cells, str((part["decision"] == "better").sum())])
     heads = ["encoder (lowest to highest)", "with BM25 (lowest to highest)"]
@@ -229,21 +236,6 @@ def verdicts() -> str:
         f"Of {len(runs)} runs it called {len(gains[True])} better: {sum(gains[True] > 0)} improved judged search, "
         f"{lost[True]}.\nIt refused {len(gains[False])}: {lost[False]}."
     )
-
-
-def half_mixed() -> str:
-    """What own-text brings by its trained weights, and half mixed with the start: means over corpora and encoders."""
-    runs = own_text_runs()
-    runs = runs[runs["row"] == "own-text"]
-    table = []
-    for kind, title in (("trained", "trained"), ("mixed", "half mixed")):
-        cells = []
-        for scored in ("", " with bm25"):
-            known = runs.dropna(subset=f"mixed{scored}")
-            gains = known[f"{kind}{scored}"] - known[f"start{scored}"]
-            cells.append(f"{gains.groupby([known['corpus'], known['encoder']]).mean().mean():+.1f}")
-        table.append([title, *cells])
-    return markdown(["weights", "encoder", "with BM25"], table)
 
 
 def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
@@ -274,11 +266,27 @@ def figures() -> set[str]:
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
 
 
+def merging() -> str:
+    """What own-text brought at higher learning rates and shares of the trained weights, by corpus."""
+    runs = pd.read_json(RESULTS / "merging.jsonl", lines=True)
+    runs = runs[runs["rate"] > RECIPE_RATE]
+    corpora = [*runs["corpus"].unique()]
+    table = []
+    for (rate, share), part in runs.groupby(["rate", "share"]):
+        cells = []
+        for corpus in corpora:
+            found = part[part["corpus"] == corpus]
+            gains = [(found[f"score{scored}"] - found[f"start{scored}"]).mean() for scored in ("", " with bm25")]
+            cells.append(", ".join(f"{gain:+.1f}" for gain in gains) if len(found) else "")
+        table.append([f"{rate:g}, {share:g}", *cells])
+    return markdown(["rate, share", *corpora], table)
+
+
 def every_table() -> dict[str, str]:
     """The tables, by the names that the pages give them."""
     found = {"two-encoders": two_encoders(), "language-model": language_model()}
     found |= {"own-text": own_text(), "bm25": bm25(), "judge": judge(), "whole-runs": whole_runs()}
-    found |= {"other-runs": other_runs(), "verdicts": verdicts(), "half-mixed": half_mixed()}
+    found |= {"other-runs": other_runs(), "verdicts": verdicts(), "merging": merging()}
     return found | {"steps": steps(), "long-runs": long_runs(), "memory": memory()}
 
 
