@@ -23,7 +23,7 @@ from st_contrastive.inputs.faults import LABEL_NAME, LABEL_VALUES
 
 _SAMPLE = 100_000  # characters
 _FIRST = 250  # rows whose cells tell which columns are texts
-_STREAMED = 1000  # rows that are read of a file before it is streamed
+_STREAMED = 10_000  # rows that are read of a file before it is streamed
 _NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)([eE][-+]?\d+)?|true|false|nan", re.IGNORECASE)
 _WORD = re.compile(r"[\w-]+")
 _BACKSLASHES = re.compile(r'(?<!\\)(\\+)(["\r\n])')
@@ -85,7 +85,7 @@ class Delimited:
 
 
 def open_delimited(path: Path, suffix: str, pair: Sequence[str] = (), streaming: bool = False) -> Delimited:
-    """A file, and how its rows must be read. The heading tells, or else all rows; the first 1,000 with ``streaming``.
+    """A file, and how its rows must be read. The heading tells, or else all rows; the first 10,000 with ``streaming``.
 
     Args:
         pair: names for the two columns of a .tsv that has no heading.

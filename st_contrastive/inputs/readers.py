@@ -57,7 +57,7 @@ def load_sentences(
         repeats: keep exact repeats, as the papers do.
         split: the split to read of a name on the hub or a saved DatasetDict; None for "train".
         streaming: read the rows when training asks for them, and return an IterableDataset. Repeats are found within a
-            million rows. The counts come as a warning at the end of each pass. The first 1,000 rows of a .csv or .tsv
+            million rows. The counts come as a warning at the end of each pass. The first 10,000 rows of a .csv or .tsv
             decide how it is quoted.
 
     Raises:

@@ -10,6 +10,7 @@ from datasets import Dataset
 import st_contrastive as stc
 from st_contrastive.inputs import describe, faults, load_pairs
 from st_contrastive.inputs.faults import Fault
+from st_contrastive.training import ContrastiveTrainer
 from tests.cases import arguments_of
 
 
@@ -90,4 +91,4 @@ def test_a_fault_of_a_reader_is_found_by_describe_and_before_training(build, tmp
     assert read.faults == raw.faults == {"empty": 2, "repeated": 2}
     loss = stc.SimCSELoss(build())
     with pytest.warns(UserWarning, match=r"first 100 rows .* 2\.0% .* 2\.0%"):
-        stc.training.ContrastiveTrainer(loss.model, arguments_of(tmp_path), data, loss=loss)
+        ContrastiveTrainer(loss.model, arguments_of(tmp_path), data, loss=loss)
