@@ -1,6 +1,6 @@
-"""Unsupervised sentence embeddings for sentence-transformers: ConIsI, Twins and InfoCSE beside SimCSE.
+"""Unsupervised sentence embeddings for sentence-transformers: ConIsI, Twins, InfoCSE and SimCSE.
 
-The names below are imported when they are first asked for, so that the command line answers before torch is there.
+The names below are imported on first use, so that the command line can answer before torch is imported.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "losses"
+    package = "losses"
     if name == "input_examples" or name.endswith("_dataset"):
-        room = "inputs"
+        package = "inputs"
     elif name == "FraternalEmbedding":
-        room = "components"
-    value = getattr(import_module(f"{__name__}.{room}"), name)
+        package = "components"
+    value = getattr(import_module(f"{__name__}.{package}"), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""Checks arguments of constructors and functions by their annotations."""
+"""Checks arguments of constructors and functions against their annotations."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _accepts(hint: Any, value: Any) -> bool:
 
 
 def _bounds(hint: Any) -> Iterator[tuple[str, float, Callable[[Any, Any], bool]]]:
-    """The bounds of an annotation: a phrase, the bound and the comparison of each."""
+    """The phrase, value and comparison of each bound of an annotation."""
     for bound in get_args(hint)[1:]:
         for kind, name, phrase, holds in _BOUNDS:
             if isinstance(bound, kind):

@@ -1,4 +1,4 @@
-"""The kind of a file by its first bytes, whatever its name says, and the text inside compressed files."""
+"""Detects the kind of a file by its first bytes, regardless of its name, and reads text from compressed files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from st_contrastive._files import is_path
 _HEAD = 512  # bytes
 _PAGE = "a web page. Download the file itself, not the page that shows it"
 _UTF_16 = "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`"
-#: Files that are often met under another name: their first bytes in lower case, what they are, and the remedy.
+#: Files that often have a misleading name: their first bytes in lower case, their kind, and the remedy.
 _BEGINNINGS = (
     (b"version https://git-lfs", "a Git LFS pointer. Fetch the file itself with `git lfs pull`"),
     (b"<!doctype html", _PAGE),
@@ -42,7 +42,7 @@ _READ = (
 )
 #: Compressed files that are read if a package is installed: the package, and the command that unpacks them.
 _PACKAGES = {".zst": ("zstandard", "zstd -d"), ".lz4": ("lz4", "lz4 -d")}
-#: Compressed files that are not read: their first bytes, what they are, and the command that unpacks them.
+#: Compressed files that are not read: their first bytes, their kind, and the command that unpacks them.
 _NOT_READ = (
     (b"7z\xbc\xaf\x27\x1c", "compressed by 7-Zip", "7z x"),
     (b"Rar!\x1a\x07", "compressed by RAR", "unrar x"),
@@ -52,7 +52,7 @@ _NOT_READ = (
     (b"\x89LZO", "compressed by lzop", "lzop -d"),
     (b"\xff\x06\0\0sNaPpY", "compressed by Snappy", "snzip -d"),
 )
-#: Compressed files without first bytes of their own, by the ending of their names.
+#: Compressed files without characteristic first bytes, by the ending of their names.
 _UNMARKED = {".br": ("compressed by Brotli", "brotli -d"), ".snappy": ("compressed by Snappy", "snzip -d")}
 _TAR = slice(257, 262)
 #: Endings of compressed files, in lower case.
@@ -63,7 +63,7 @@ _BINARY = (".parquet", ".safetensors", ".bin", ".pt", ".pth", ".npz")
 
 
 def require_model_files(name: str | os.PathLike[str]) -> None:
-    """Refuse a local model that is not a folder, or whose files are not what their names say, by a ValueError."""
+    """Raise a ValueError if a local model is not a folder, or if a file in it does not match its name."""
     path = Path(name)
     if not path.is_dir() and (is_path(name) or path.exists()):
         raise ValueError(f"{path} is not a folder. Name the folder of a model; unpack it first if it is an archive.")
@@ -73,7 +73,7 @@ def require_model_files(name: str | os.PathLike[str]) -> None:
 
 
 def require_plain_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a file, or the file inside a compressed one, that is not what its name says, by a ValueError."""
+    """Raise a ValueError if a file, or the file inside a compressed one, does not match its name."""
     path = Path(path)
     with path.open("rb") as file:
         head = file.read(_HEAD)
@@ -90,10 +90,10 @@ def require_plain_file(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """The name, in lower case, and the bytes of a file or, if it is compressed, of the file inside.
+    """The lower-case name and the bytes of a file or, if it is compressed, of the file inside it.
 
     Raises:
-        ValueError: the file is damaged, or an archive of several files.
+        ValueError: the file is damaged, or is an archive of several files.
     """
     with path.open("rb") as file:
         compression = _compression(path, file.read(_HEAD))
@@ -120,7 +120,7 @@ def unpacked(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[IO[str]]:
-    """The text of a file, also of a compressed one, with its line ends as they are."""
+    """The text of a file, compressed or not, with unchanged line ends."""
     with unpacked(path) as (_, opened), io.TextIOWrapper(opened, "utf-8-sig", newline="") as file:
         yield file
 
@@ -136,14 +136,14 @@ def _compression(path: Path, head: bytes) -> str:
 
 
 def is_named_as_compressed(path: Path) -> bool:
-    """Whether ``datasets`` unpacks a file, which goes by its name; True for a file that is not compressed."""
+    """Whether ``datasets``, which only looks at a file's name, unpacks it correctly. True for uncompressed files."""
     with path.open("rb") as file:
         compression = _compression(path, file.read(_HEAD))
-    return path.name.lower().endswith(compression) and compression != ".zst"  # of which it loses a truncated end
+    return path.name.lower().endswith(compression) and compression != ".zst"  # datasets accepts truncated ones
 
 
 class _ZstdFile(io.RawIOBase):
-    """The bytes inside a .zst file. zstandard's own reader takes a truncated file for a complete one."""
+    """The bytes inside a .zst file. zstandard's own reader accepts a truncated file as complete."""
 
     def __init__(self, path: Path, mode: str = "rb") -> None:
         self._new = import_module("zstandard").ZstdDecompressor().decompressobj
@@ -189,7 +189,7 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _other_kind(head: bytes, name: str) -> str:
-    """What a file with these first bytes is, and the remedy, if it can't be read as its name says; "" if it can."""
+    """The kind of a file with these first bytes and the remedy, if it does not match its name; "" if it does."""
     if not head:
         return "empty"
     for beginning, kind in _BEGINNINGS:
@@ -215,8 +215,8 @@ def _other_kind(head: bytes, name: str) -> str:
     controls = sum(byte < 32 and byte not in b"\t\n\f\r\x1b" for byte in head)
     if 0 in head or controls > 2 + len(head) / 50:
         return (
-            "not text: it holds control bytes. Save a spreadsheet as .csv; unpack a compressed file, or let its name "
-            f"end in what it is (.gz, .zip, .parquet); it may also be {_UTF_16}"
+            "not text: it contains control bytes. Save a spreadsheet as .csv. Unpack a compressed file, or give it the "
+            f"right ending (.gz, .zip, .parquet). It may also be {_UTF_16}"
         )
     return ""
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def is_path(name: str | os.PathLike[str]) -> bool:
-    """Whether a checkpoint's name is a path: a name on the hub has one slash at most, and starts otherwise."""
+    """Whether a checkpoint's name is a path. A name on the hub has at most one slash and does not start like a path."""
     text = os.fspath(name)
     return text.startswith((".", "/", "~")) or text.count("/") > 1 or Path(text).is_absolute()
 
 
 def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
-    """A checkpoint's folder or hub name, with the home directory in place of ``~``."""
+    """A checkpoint's folder or hub name, with ``~`` replaced by the home directory."""
     text = os.path.expanduser(os.fspath(name))
     if is_path(text) and not Path(text).is_dir():  # transformers would look for a repository of this name
         raise OSError(f"{what} {text} is not a folder.")
@@ -26,7 +26,7 @@ def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
 def complete_file(path: Path) -> Iterator[Path]:
     """A temporary file to write, which is renamed to ``path`` when the block ends.
 
-    If the block raises, the temporary file is removed, and a file at ``path`` stays as it was.
+    If the block raises, the temporary file is removed, and a file at ``path`` is not changed.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)

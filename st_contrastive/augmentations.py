@@ -1,7 +1,7 @@
 """Augmentations of texts, as functions ``(text, rng) -> text`` for ``text_dataset`` and ``conisi_dataset``.
 
-Antonyms are those of ConIsI-o2. Synonyms, insertion and deletion are those of Twins' Fig. 4a. Antonyms and synonyms are
-English words of WordNet, which NLTK reads.
+Antonyms are from ConIsI-o2. Synonyms, insertion and deletion are from Fig. 4a of Twins. Antonyms and synonyms are
+English words from WordNet, which NLTK reads.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 from st_contrastive._arguments import Share, checked
 
 _PIECE = re.compile(r"\s*\S+")
-#: White space or punctuation, a word of the letters a to z, punctuation. Not parts of addresses, words with a hyphen or
-#: an apostrophe, or letters under a combining accent or before a soft hyphen.
+#: Matches white space or punctuation, a word of the letters a to z, and punctuation. Does not match parts of addresses,
+#: words with a hyphen or an apostrophe, or letters under a combining accent or before a soft hyphen.
 _CORE = re.compile(r"([^\w#@/\\]*)([A-Za-z]+)(?![\u0300-\u036f\u00ad])([^\w@/\\]*)")
-#: Chinese and Japanese characters and their punctuation, which no spaces separate.
+#: Chinese and Japanese characters and their punctuation, which are not separated by spaces.
 _CHARACTERS = "\u2e80-\u2fdf\u3001-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003134f"
 _DELETABLE = re.compile(rf"\s*(?:[{_CHARACTERS}]|[^\s{_CHARACTERS}]+)")
-# By sound: "an hour", "a union", but "an unimportant day".
+# Decides by sound: "an hour", "a union", but "an unimportant day".
 _TAKES_AN = re.compile(r"(?!uni[^mn]|us[aeu]|ut[eio]|eu|ewe|once|one\b)[aeiou]|hono|honest|hour|heir", re.IGNORECASE)
-#: Words of grammar and negation that WordNet has, mostly in other meanings ("in" as an inch, "he" as helium).
+#: Function words and negations that WordNet contains, mostly with other meanings ("in" as an inch, "he" as helium).
 _FUNCTION_WORDS = frozenset(
     "a an some any each every either neither all both half such who i me mine he his it its us one ones am is are was "
     "were be been being have has had having do does did doing done can may might must will ought need dare used let "
@@ -40,7 +40,7 @@ _FUNCTION_WORDS = frozenset(
 
 
 class _WordNetEdit:
-    """An edit of a share of the words, by WordNet."""
+    """An edit of some of a text's words with WordNet."""
 
     @checked
     def __init__(self, rate: Share) -> None:
@@ -57,15 +57,16 @@ class _WordNetEdit:
 class AntonymReplacement(_WordNetEdit):
     """Replaces words by their WordNet antonyms (Sun and Huang, CCL 2022, section 3.2.1, ConIsI-o2).
 
-    Called as ``replacement(text, rng)`` with a ``random.Random``. The antonym is that of the word's most frequent part
-    of speech, in the word's case; "a" and "an" before it are adapted. Words that are more often a form of another
-    ("cities", "lost") stay, as do function words, negations, and names: capitalised words inside a sentence, and a
-    first word that a capitalised word follows. A text in which no word has an antonym is returned unchanged;
-    ``ConIsILoss(strategy="given")`` then takes another sentence. Of 3,000 sentences of Wikipedia, 67 % have one.
+    Called as ``replacement(text, rng)`` with a ``random.Random``. The antonym belongs to the word's most frequent part
+    of speech and takes the word's case. "a" and "an" before it are adapted. Words that are more often a form of another
+    word ("cities", "lost") stay, as do function words, negations and names. A name is a capitalised word inside a
+    sentence, or a first word that is followed by a capitalised word. A text in which no word has an antonym is returned
+    unchanged; ``ConIsILoss(strategy="given")`` then takes another sentence. Of 3,000 sentences from Wikipedia, 67 %
+    have one.
 
     Args:
-        rate: of the words that have an antonym, max(1, round(rate * words)) are replaced, drawn at random. The paper
-            "randomly substitutes some full words with antonyms" and gives no number; the default replaces all.
+        rate: share of the words with an antonym that are replaced. max(1, round(rate * words)) are drawn at random. The
+            paper "randomly substitutes some full words with antonyms" and states no number. The default replaces all.
 
     Raises:
         OSError: NLTK has no WordNet.
@@ -88,12 +89,13 @@ class AntonymReplacement(_WordNetEdit):
 class SynonymReplacement(_WordNetEdit):
     """Replaces random words by random WordNet synonyms (Twins, Fig. 4a; Wei and Zou, EMNLP 2019).
 
-    Called as ``replacement(text, rng)``. Case, articles, and which words stay are as in :class:`AntonymReplacement`. A
-    synonym is one lower-case word of a usual sense of the word. A text in which no word has one is returned unchanged.
+    Called as ``replacement(text, rng)``. Case, articles and unchanged words are as in :class:`AntonymReplacement`. A
+    synonym is a single lower-case word from a usual sense of the word. A text in which no word has one is returned
+    unchanged.
 
     Args:
-        rate: of the n words between spaces, max(1, int(rate * n)) are replaced, or all that have a synonym if these
-            are fewer. Twins gives no rate; 0.1 is the default of Wei and Zou.
+        rate: max(1, int(rate * n)) of a text's n words are replaced, or all words with a synonym if there are fewer.
+            Spaces separate the words. Twins states no rate; 0.1 is the default of Wei and Zou.
 
     Raises:
         OSError: NLTK has no WordNet.
@@ -116,11 +118,11 @@ class SynonymReplacement(_WordNetEdit):
 class RandomInsertion(_WordNetEdit):
     """Inserts synonyms of random words at random places (Twins, Fig. 4a; Wei and Zou, EMNLP 2019).
 
-    Called as ``insertion(text, rng)``. Synonyms are those of :class:`SynonymReplacement`. A text in which no word has
-    one is returned unchanged.
+    Called as ``insertion(text, rng)``. Synonyms are chosen as in :class:`SynonymReplacement`. A text in which no word
+    has one is returned unchanged.
 
     Args:
-        rate: max(1, int(rate * n)) words are inserted into a text of n words. Twins gives no rate; 0.1 is the default
+        rate: max(1, int(rate * n)) words are inserted into a text of n words. Twins states no rate; 0.1 is the default
             of Wei and Zou.
 
     Raises:
@@ -144,11 +146,11 @@ class RandomInsertion(_WordNetEdit):
 class RandomDeletion:
     """Deletes each word with the same probability (Twins, Fig. 4a; Wei and Zou, EMNLP 2019).
 
-    Called as ``deletion(text, rng)``. A word stands between spaces; a Chinese or Japanese character is a word. If all
-    would be deleted, a random one stays.
+    Called as ``deletion(text, rng)``. Spaces separate words, and each Chinese or Japanese character is a word. If all
+    words would be deleted, a random one stays.
 
     Args:
-        rate: the probability. Twins gives none; 0.1 is the default of Wei and Zou.
+        rate: the probability. Twins states none; 0.1 is the default of Wei and Zou.
 
     Example:
         >>> RandomDeletion(0.5)("It rains in Oslo again.", random.Random(0))
@@ -183,12 +185,13 @@ def copy_wordnet(
 ) -> Path:
     """Copy the WordNet of Debian's package ``wordnet-base`` to where NLTK reads it, and return that folder.
 
-    NLTK reads corpora only inside the folders on ``nltk.data.path``, and wants two files that the package lacks. This
-    adds them: ``lexnames``, the numbers and names of WordNet's lexicographer files, and an empty ``index.sense``.
+    NLTK reads corpora only inside the folders on ``nltk.data.path``, and needs two files that the package does not
+    have. This function adds them: ``lexnames``, the numbers and names of WordNet's lexicographer files, and an empty
+    ``index.sense``.
 
     Args:
         source: folder of the package's files.
-        data: a folder on ``nltk.data.path``; None takes ``~/nltk_data``.
+        data: a folder on ``nltk.data.path``; None uses ``~/nltk_data``.
 
     Raises:
         OSError: the source has no WordNet, or the folder can't be written.
@@ -209,11 +212,11 @@ def copy_wordnet(
 
 
 def _split(text: str) -> tuple[list[str], list[tuple[str, str, str]]]:
-    """The words, each with the space before it; and of each (what precedes its letters, the letters, what follows).
+    """The words, each with the space before it, and (characters before the letters, letters, characters after them).
 
-    The latter are empty strings for what is not a plain word.
+    These three strings are empty if a word is not a plain word.
     """
-    pieces = _PIECE.findall(text.rstrip())  # white space that no word follows would take quadratic time
+    pieces = _PIECE.findall(text.rstrip())  # white space at the end would take quadratic time
     matches = [_CORE.fullmatch(piece) for piece in pieces]
     return pieces, [(match[1], match[2], match[3]) if match else ("", "", "") for match in matches]
 
@@ -233,7 +236,7 @@ def _is_name(words: list[tuple[str, str, str]], place: int) -> bool:
 
 
 def _replace(pieces: list[str], words: list[tuple[str, str, str]], place: int, name: str, *, capitals: bool) -> None:
-    """Put a word in the place of another, in its case, and adapt an article before it."""
+    """Replace a word with another one in the same case, and adapt an article before it."""
     before, word, after = words[place]
     pieces[place] = before + _in_case_of(word, name) + after
     if place and not before.strip() and not words[place - 1][2] and words[place - 1][1].lower() in ("a", "an"):
@@ -249,7 +252,7 @@ def _in_case_of(word: str, text: str, capitals: bool = False) -> str:
 
 @lru_cache(maxsize=1)
 def _reader(process: int) -> Any:
-    """NLTK's reader, with open files of this process only: forked processes share the positions in theirs."""
+    """NLTK's reader of WordNet for this process. Processes forked with open files would share their positions."""
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
     from nltk.corpus.util import LazyCorpusLoader
 
@@ -262,7 +265,7 @@ def _reader(process: int) -> Any:
 
 @lru_cache(maxsize=200_000)
 def antonym(word: str) -> str | None:
-    """The antonym of a lower-case word, by the most frequent sense that has one; no proper name, no compound."""
+    """The antonym of a lower-case word from the most frequent sense that has one. Names and compounds are ignored."""
     for sense in _senses(word):
         for other in sorted(sense.antonyms(), key=lambda other: -other.count()):
             name: str = other.name()
@@ -273,7 +276,7 @@ def antonym(word: str) -> str | None:
 
 @lru_cache(maxsize=200_000)
 def synonyms(word: str) -> tuple[str, ...]:
-    """The synonyms of a lower-case word, those of more frequent senses first; no proper name, no compound."""
+    """The synonyms of a lower-case word, from frequent to rare senses. Names and compounds are ignored."""
     names = (name for sense in _senses(word) for name in sense.synset().lemma_names())
     return tuple(dict.fromkeys(name for name in names if _is_plain(name, word)))
 
@@ -283,7 +286,7 @@ def _is_plain(name: str, word: str) -> bool:
 
 
 def _senses(word: str) -> list[Any]:
-    """The usual senses of a lower-case word in its most frequent part of speech; none of a function word."""
+    """The usual senses of a lower-case word in its most frequent part of speech; none for a function word."""
     if word in _FUNCTION_WORDS or len(word) < 2:
         return []
     _, senses = max((_usual_senses(word, pos) for pos in "arvn"), key=lambda found: (found[0], bool(found[1])))
@@ -291,11 +294,11 @@ def _senses(word: str) -> list[Any]:
 
 
 def _usual_senses(word: str, pos: str) -> tuple[int, list[Any]]:
-    """The uses of a word in WordNet's texts, and its senses without those that have a tenth of its uses or less.
+    """The number of uses of a word in WordNet's texts, and its senses that have more than a tenth of these uses.
 
-    A word that is more often a form of another, such as "found" of "find", has no senses.
+    A word that is more often a form of another word, such as "found" of "find", has no senses.
     """
-    synsets = [synset.lemmas() for synset in _reader(os.getpid()).synsets(word, pos)]  # of the other word too
+    synsets = [synset.lemmas() for synset in _reader(os.getpid()).synsets(word, pos)]  # also senses of the other word
     senses = [sense for synset in synsets for sense in synset if sense.name() == word]
     counts = [sense.count() for sense in senses]
     others = sum(max(sense.count() for sense in synset) for synset in synsets if not {*synset} & {*senses})

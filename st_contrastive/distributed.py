@@ -19,7 +19,7 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """The number of this process, starting at 0."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
@@ -34,8 +34,8 @@ def row_counts(rows: int, device: torch.device) -> tuple[int, ...]:
 def gather_rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
     """The rows of all ranks with their gradient.
 
-    The backward pass sums the gradients of all ranks' losses. If the loss of each rank is a mean over its own rows, the
-    mean over the ranks, which DDP computes, is the gradient of one process with all rows.
+    The backward pass sums the gradients of all ranks' losses. If the loss of each rank is a mean over its own rows,
+    DDP's mean over the ranks is the gradient that one process with all rows would compute.
 
     Args:
         tensor: (n, ...), this rank's rows.
@@ -84,7 +84,7 @@ def shut_down() -> None:
 
 
 class _Averaged(torch.autograd.Function):
-    """The identity on parameters, whose backward pass averages all their gradients over the ranks at once."""
+    """The identity on parameters. Its backward pass averages all their gradients over the ranks at once."""
 
     @staticmethod
     def forward(ctx: Any, *parameters: Tensor) -> tuple[Tensor, ...]:
@@ -100,7 +100,7 @@ class _Averaged(torch.autograd.Function):
 
 
 def averaging(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """A zero, and tensors of the parameters' values that average their gradients over the ranks.
+    """A zero, and tensors with the parameters' values that average their gradients over the ranks.
 
     The backward pass averages all gradients at once, so the order is the same on all ranks. Every rank must take part.
     Add the zero to the loss for batches that use none of the parameters.

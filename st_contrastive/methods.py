@@ -1,4 +1,4 @@
-"""The registry of methods: the loss, the builder of its inputs, and the pooling of the paper.
+"""The registry of methods. Each has a loss, a builder of its inputs, and the paper's pooling.
 
 A new loss needs a file and a line here. The command line, the recipes, the tests and the docs read METHODS.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, TypeAlias, get_args
 
-#: A pooling that an encoder can be given.
+#: A pooling that can be added to an encoder.
 PoolingName: TypeAlias = Literal["cls", "mean", "lasttoken"]
 POOLINGS: tuple[str, ...] = get_args(PoolingName)
 
@@ -56,10 +56,10 @@ class Method:
 
 
 def find_method(name: str) -> Method:
-    """The method of that name. "my_module:MyLoss" names a loss of the user, whose first argument is the model.
+    """The method with this name. "my_module:MyLoss" is a user's loss, which takes the model as its first argument.
 
     Raises:
-        ValueError: there is no such method, or the loss can't be imported.
+        ValueError: no method has this name, or the loss can't be imported.
     """
     if isinstance(name, str) and name in METHODS:
         return METHODS[name]

@@ -1,4 +1,4 @@
-"""Base class of the losses: what happens to a batch, step by step."""
+"""Base class of the losses, with the steps that every batch goes through."""
 
 from __future__ import annotations
 
@@ -31,29 +31,31 @@ class TextLoss(DescribedLoss, ABC):
     """Base class of all losses.
 
     **A subclass** calls ``super().__init__``, builds its components, sets :attr:`columns` and implements
-    :meth:`compute_terms`; :attr:`term_weights` has the weights of its terms. The constructor's arguments are checked by
-    their annotations and recorded for the model card and for resuming. Afterwards everything that the loss owns (heads,
-    queues, networks) moves to the encoder's device. Change it only where ``step.is_learning`` is True, because
-    sentence-transformers leaves a loss in training mode while it evaluates. On several processes, the loss's parameters
-    start with the values of rank 0, and the backward pass averages their gradients, because DDP only knows the encoder.
+    :meth:`compute_terms`; :attr:`term_weights` has the weights of its terms. The constructor's arguments are checked
+    against their annotations and recorded for the model card and for resuming. Afterwards the loss's modules (heads,
+    queues, networks) are moved to the encoder's device. Change their buffers only if ``step.is_learning`` is True,
+    because sentence-transformers leaves a loss in training mode while it evaluates. On several processes, the loss's
+    parameters start with the values of rank 0, and the backward pass averages their gradients, because DDP only knows
+    the encoder.
 
     Args:
-        model: SentenceTransformer whose first module is a token-level Transformer.
+        model: SentenceTransformer with a token-level Transformer as its first module.
         temperature: tau of InfoNCE. Cosines are divided by it.
-        head: a layer on the embeddings that is used in training only. "tanh" is SimCSE's Linear and Tanh; "projector"
-            is two linear layers with BatchNorm, by the authors of InfoCSE and DiffCSE; None is no layer.
+        head: a layer on top of the embeddings, used only in training. "tanh" is SimCSE's Linear and Tanh. "projector"
+            is two linear layers with BatchNorm, as in the code of InfoCSE and DiffCSE. None adds no layer.
         gather_across_devices: use the sentences of other devices as negatives too. BatchNorm in a head then computes
             its statistics over the rows of all devices.
-        mini_batch_size: how many sentences to encode at a time, each of them twice, to save memory. The gradient is
-            that of the whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None encodes all at once.
+        mini_batch_size: how many sentences to encode at a time, to save memory. Each sentence is encoded twice. The
+            gradient is the same as for the whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None encodes
+            all sentences at once.
     """
 
-    #: The numbers of text columns that the loss accepts, and what the columns hold.
+    #: The numbers of text columns that the loss accepts, with a description of the columns.
     columns: dict[int, str]
-    #: Whether the positive of a sentence is the same sentence under another dropout mask, if there is one column.
+    #: Whether, with one column, the positive of a sentence is the same sentence under another dropout mask.
     dropout_only = True
-    #: What to do about a wrong number of columns.
-    columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
+    #: The remedy for a wrong number of columns.
+    columns_hint = "Select columns of the dataset, or build it with a function of st_contrastive.inputs."
     #: Encode rows of similar length together on a CPU, where padding costs time.
     group_by_length = True
 
@@ -72,7 +74,7 @@ class TextLoss(DescribedLoss, ABC):
         requirements.warn_of_training(model)
         if mini_batch_size is not None:
             requirements.require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
-        # The trainer replaces this attribute by its DDP or compiled wrapper.
+        # The trainer replaces this attribute with its DDP or compiled wrapper.
         self.model = model
         self.temperature, self.mini_batch_size = temperature, mini_batch_size
         self.gather_across_devices = gather_across_devices
@@ -84,8 +86,7 @@ class TextLoss(DescribedLoss, ABC):
         """The weighted terms of one batch.
 
         Args:
-            sentence_features: one dict for each text column, as ``model.preprocess`` or the trainer's collator makes
-                it.
+            sentence_features: one dict for each text column, from ``model.preprocess`` or the trainer's collator.
             labels: only TwinsLoss with ``fraternal`` uses labels.
 
         Raises:
@@ -107,10 +108,10 @@ class TextLoss(DescribedLoss, ABC):
 
     @abstractmethod
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        """The terms of one batch, 0-d each, by name, without their weights.
+        """The unweighted terms of one batch by name, each 0-d.
 
         On several processes this runs inside ``functional_call`` of a :class:`_TermsModule`. The parameters of the
-        loss are then replaced by tensors of equal values that average their gradients.
+        loss are then replaced by tensors with equal values that average their gradients.
 
         Args:
             step: encodes and contrasts the batch.
@@ -119,11 +120,14 @@ class TextLoss(DescribedLoss, ABC):
         """
 
     def expect_batches(self, facts: BatchFacts) -> None:
-        """Set what a trainer knows about all batches from now on. ContrastiveTrainer calls this for its runs."""
+        """Set facts that hold for all batches from now on. ContrastiveTrainer calls this for its runs."""
         self._batch_facts = facts
 
     def _finish(self) -> None:
-        """Move what the loss owns to the encoder's device, so that training loops don't have to, and check it."""
+        """Move the loss's modules and tensors to the encoder's device, so that training loops don't have to.
+
+        Also check that they can be trained.
+        """
         device = unwrap(self.model).device
         for part in self.owned_modules():
             part.to(device)
@@ -142,25 +146,25 @@ class TextLoss(DescribedLoss, ABC):
         return bool(self.owned_modules()) or self.mini_batch_size is not None
 
     def _check_model(self, state: ModelState) -> None:
-        """Refuse or warn of changes to the model since the loss was built."""
+        """Refuse changes to the model since the loss was built, or warn about them."""
         name = type(self).__name__
         if torch.is_grad_enabled() and not state.is_training:
             self.warn_once(
-                f"{name} was called with gradients while the encoder is in evaluation mode, as it is after loading and "
-                "after encode(). Dropout is off, and the loss's queue and statistics do not change. Call model.train() "
-                "before training. Call the loss under torch.no_grad() to evaluate it."
+                f"{name} was called with gradients, but the encoder is in evaluation mode, the default after loading "
+                "and after encode(). Dropout is off, and the loss's queue and statistics do not change. Call "
+                "model.train() before training. Call the loss under torch.no_grad() to evaluate it."
             )
         if state.replays_layers or (state.replays_outputs and self.has_one_width()):
             raise ValueError(
-                f"A loss around {name} truncates the embeddings of one forward pass, or reads its layers. {name} has a "
-                "head, a queue, a pooling or a network of one width, or mini-batches, or does not expose its layers. "
-                "Use MatryoshkaLoss around SimCSELoss(model, head=None)."
+                f"A loss around {name} truncates the embeddings of one forward pass or reads its layers. {name} does "
+                "not support this, because it has a head, a queue, a pooling or a network of one width, uses "
+                "mini-batches, or does not expose its layers. Use MatryoshkaLoss around SimCSELoss(model, head=None)."
             )
         if state.broadcasts_buffers and self.mini_batch_size is not None:
             raise ValueError(
                 "mini_batch_size makes several forward passes in a step. DistributedDataParallel would broadcast the "
-                "encoder's buffers before each of them, and a process with fewer passes would let the others wait for "
-                "ever. Wrap the model with broadcast_buffers=False."
+                "encoder's buffers before each of them, and the other processes would wait forever for a process with "
+                "fewer passes. Wrap the model with broadcast_buffers=False."
             )
 
     def _read_columns(self, sentence_features: Iterable[dict[str, Any]], state: ModelState) -> list[TokenBatch]:
@@ -195,7 +199,7 @@ class TextLoss(DescribedLoss, ABC):
         )
 
     def _set_modes(self, step: Step, rows: int) -> None:
-        """Set the training mode of what the loss owns. BatchNorm does not learn from one row, whose variance is 0."""
+        """Set the training mode of the loss's modules. BatchNorm does not learn from one row, which has no variance."""
         if rows == 1 and (step.is_first or not step.is_learning) and not self.has_negatives(rows):
             self.warn_once(
                 f"{type(self).__name__} received a batch of one sentence. There is no other sentence to contrast it "
@@ -210,11 +214,11 @@ class TextLoss(DescribedLoss, ABC):
                 part.train(mode)
 
     def _warn_of_labels(self, labels: Tensor) -> None:
-        """Warn of labels that differ. ContrastiveTrainer refuses them; fit and SentenceTransformerTrainer don't."""
+        """Warn if labels differ. ContrastiveTrainer refuses such labels; fit and SentenceTransformerTrainer do not."""
         if labels.ndim == 1 and bool((labels != labels[0]).any()):
             self.warn_once(
                 f"{type(self).__name__} does not use labels, and they differ in this batch. Each row is trained as a "
-                "pair that belongs together. Keep only the rows that do."
+                "pair that belongs together. Keep only rows with texts that belong together."
             )
 
     def _weighted_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> LossTerms:
@@ -235,7 +239,7 @@ class TextLoss(DescribedLoss, ABC):
         if step.is_first:
             distributed.broadcast(part for part in owned_state(self).values() if isinstance(part, nn.Parameter))
         parameters: dict[str, Tensor] = {
-            f"loss.{name}": parameter  # as _TermsModule names it
+            f"loss.{name}": parameter  # the name in _TermsModule
             for name, parameter in self.named_parameters()
             if parameter.requires_grad and not name.startswith("model.")
         }
@@ -249,7 +253,7 @@ class TextLoss(DescribedLoss, ABC):
 
 
 class _TermsModule(nn.Module):
-    """A module whose forward pass computes a loss's terms, because ``functional_call`` needs a module.
+    """Computes a loss's terms in its forward pass, because ``functional_call`` needs a module.
 
     While it runs, the parameters of the loss are plain tensors, which average their gradients over the processes.
     """

@@ -37,8 +37,8 @@ class ConIsILoss(TextLoss):
     - ``contrastive`` is InfoNCE of x against Y (eq. 3 and 4). The vectors are outputs of the CL head g,
       :math:`g(h_{[CLS]}) = \mathrm{ELU}(\mathrm{BN}(W_1 h_{[CLS]} + b_1))` (eq. 2).
     - ``interactive`` is softplus(r^Z - r^Y) (eq. 8 and 9), only with ``interaction_weight`` above 0. r is the output of
-      the interaction classifier f, :math:`r = f(h_{[CLS]}) = W_3\, g(h_{[CLS]}) + b_3` (eq. 6 and 7): its first layer
-      shares all parameters with g.
+      the interaction classifier f, :math:`r = f(h_{[CLS]}) = W_3\, g(h_{[CLS]}) + b_3` (eq. 6 and 7). The first layer
+      of f shares all parameters with g.
 
     Pairs are composed from the token ids on the device. Y and Z go through the encoder as one batch.
 
@@ -46,21 +46,21 @@ class ConIsILoss(TextLoss):
     sentence of the batch, as strategy "other" does, and the term ignores the row if that sentence is the same too.
 
     Args:
-        model: SentenceTransformer whose first module is a token-level Transformer.
+        model: SentenceTransformer with a token-level Transformer as its first module.
         temperature: tau. The paper uses 0.05.
         strategy: how c is constructed. "other" uses another sentence of the batch (ConIsI-s). "subword" chooses a share
-            of the subwords and replaces 80 % of these by random subwords (ConIsI-o1; see ``unreplaced``). "given" uses
-            the second column (sentences with antonyms in ConIsI-o2).
+            of the subwords and replaces 80 % of these with random subwords (ConIsI-o1; see ``unreplaced``). "given"
+            uses the second column (sentences with antonyms in ConIsI-o2).
         interaction_weight: lambda of eq. 10, the weight of the interactive term, 0 to 1. The paper uses 0.8 for
-            BERT-base and 0.1 for RoBERTa-base and BERT-large. At 0 the pairs Z are not encoded. At 1 nothing is
-            contrasted.
-        replacement_rate: share of the subwords that strategy "subword" chooses. The paper does not give it.
+            BERT-base and 0.1 for RoBERTa-base and BERT-large. At 0 the pairs Z are not encoded. At 1 there is no
+            contrastive term.
+        replacement_rate: share of the subwords that strategy "subword" chooses. The paper does not state it.
         unreplaced: what happens to the other 20 % of the subwords that strategy "subword" chooses. The paper masks the
             chosen ones, and replaces "the masked token with a random token 80% of the time, leaving the masked token
             unchanged 20% of the time" (section 3.2.1). This can be read in two ways: "original" keeps the subword,
-            "mask" leaves the mask token in its place.
-        interaction_dim: width of r. None is the embedding's width, as the paper has it; 1 makes r a number, as eq. 8
-            needs it.
+            "mask" keeps the mask token.
+        interaction_dim: width of r. None is the embedding's width, as in the paper. 1 makes r a number, as eq. 8
+            requires.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -97,8 +97,8 @@ class ConIsILoss(TextLoss):
         )
         if interaction_weight > 0.1 and not reads_first_token(model):
             warn(
-                f"interaction_weight={interaction_weight:g} is meant for the [CLS] vector of a language model. At 0.8, "
-                "all-MiniLM-L6-v2 with its mean pooling got worse by training. Use 0.1 for such a model."
+                f"interaction_weight={interaction_weight:g} is meant for the [CLS] vector of a language model. "
+                "Training with 0.8 made all-MiniLM-L6-v2, which has mean pooling, worse. Use 0.1 for such a model."
             )
         self.interaction_weight, self.strategy = interaction_weight, strategy
         tokenizer, encoder = get_tokenizer(model), get_encoder(model)
@@ -109,10 +109,10 @@ class ConIsILoss(TextLoss):
             self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate, unreplaced)
         if strategy == "given":
             self.columns = {2: "sentences and constructed sentences"}
-            self.columns_hint = "conisi_dataset makes the second column; in a recipe, antonyms does."
+            self.columns_hint = "Build the second column with conisi_dataset, or with antonyms in a recipe."
         else:
             self.columns = {1: "sentences"}
-            self.columns_hint = 'Constructed sentences as a second column need strategy="given".'
+            self.columns_hint = 'A second column of constructed sentences needs strategy="given".'
         width, dtype = embedding_width(model), weights_dtype(model)
         self.predictor = PredictionHead(width, dtype)  # g of eq. 2
         self.classifier = None
@@ -136,7 +136,7 @@ class ConIsILoss(TextLoss):
         return terms
 
     def compose_pairs(self, batches: list[TokenBatch]) -> tuple[TokenBatch, Tensor]:
-        """The pairs of all N rows, and which rows (N,) have two different pairs.
+        """The pairs of all N rows, and a mask (N,) of the rows with two different pairs.
 
         The pairs are Y (sentence, sentence) and, if there is an interactive term, Z (sentence, constructed) after them.
         A prompt comes before a pair and not inside it.
@@ -144,8 +144,8 @@ class ConIsILoss(TextLoss):
         batch, compose = batches[0], self.composer
         if unknown := set(batch.token_tensors) - {"input_ids", "attention_mask", "token_type_ids"} | set(batch.per_row):
             raise ValueError(
-                f"The batch has {', '.join(sorted(unknown))}, for which ConIsILoss can't compose pairs of sentences. "
-                "Remove it from the output of the first module's preprocess, or use SimCSELoss."
+                f"The batch has {', '.join(sorted(unknown))}, and ConIsILoss can't compose sentence pairs with these "
+                "inputs. Remove them from the output of the first module's preprocess, or use SimCSELoss."
             )
         prompted = compose.content(batch.ids, batch.mask)
         sentences = compose.content(batch.ids, batch.mask, batch.prompt_length)

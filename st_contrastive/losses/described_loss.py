@@ -1,4 +1,4 @@
-"""What a loss tells sentence-transformers and the trainer about itself: arguments, papers, terms and weights."""
+"""A loss's description for sentence-transformers and the trainer: its arguments, papers, terms and weights."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from st_contrastive._checks import warn
 
 
 class DescribedLoss(nn.Module):
-    """A loss that knows its arguments, its papers, its terms, and their values where all vectors are equal."""
+    """A loss that describes its arguments, papers and terms, and the terms' values if all vectors are equal."""
 
     #: Keys of the papers in citations.bib.
     cites: tuple[str, ...] = ()
     #: Arguments that may differ when a run is resumed: they do not change the training, or they only name the source of
     #: state that the checkpoint restores.
     may_change: tuple[str, ...] = ("mini_batch_size",)
-    #: Arguments that are used only under a condition on another argument: ``{"mask_rate": "mlm_weight"}`` if that one
-    #: must be above 0 or set, ``{"replacement_rate": "strategy=subword"}`` if it must have this value.
+    #: Arguments that are used only under a condition on another argument: ``{"mask_rate": "mlm_weight"}`` if
+    #: ``mlm_weight`` must be set or above 0, ``{"replacement_rate": "strategy=subword"}`` if ``strategy`` must be
+    #: "subword".
     only_used_with: Mapping[str, str] = {}
     #: Whether the loss uses labels. Labelled pairs are refused if it does not.
     reads_labels: bool = False
@@ -36,7 +37,7 @@ class DescribedLoss(nn.Module):
     #: Whether both columns hold texts of one kind, such as sentences and their translations, and take one prompt.
     #: Otherwise the first column holds queries and the second one documents.
     columns_of_one_kind: bool = False
-    #: The names of the terms that are InfoNCE.
+    #: The names of the InfoNCE terms.
     contrasted_terms: tuple[str, ...] = ("contrastive",)
     #: Whether the sentences of other devices are negatives too.
     gather_across_devices: bool
@@ -53,7 +54,7 @@ class DescribedLoss(nn.Module):
             cls.__init__ = _checking_constructor(vars(cls)["__init__"])  # type: ignore[method-assign]
 
     def _finish(self) -> None:
-        """Called at the end of the constructor, after the loss has built everything that it owns."""
+        """Called at the end of the constructor, after the loss has built all its modules."""
 
     @property
     def term_weights(self) -> Mapping[str, float]:
@@ -69,7 +70,7 @@ class DescribedLoss(nn.Module):
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """The weighted value that each InfoNCE term has if all vectors are equal, by the term's name in the logs.
 
-        A run whose terms end at these values has collapsed. Terms without weight are not listed.
+        A run has collapsed if its terms end at these values. Terms with weight 0 are not listed.
         """
         weights = {name: self.term_weights.get(name, 1.0) for name in self.contrasted_terms}
         return {name: weight * self.chance_level(batch_size) for name, weight in weights.items() if weight > 0}
@@ -95,17 +96,17 @@ class DescribedLoss(nn.Module):
         return "\n".join(f"@{entry.strip('@')}" for entry in entries if any(f"{{{key}," in entry for key in self.cites))
 
     def warn_once(self, message: str) -> None:
-        """Warn, unless this loss has given the same warning before."""
+        """Warn, unless this loss has already issued the same warning."""
         if message not in self._given_warnings:
             self._given_warnings.add(message)
             warn(message)
 
 
 def _checking_constructor(constructor: Callable[..., None]) -> Callable[..., None]:
-    """The constructor with its arguments checked by their annotations.
+    """The constructor, with its arguments checked against their annotations.
 
-    The constructor of the object's class also records the arguments and calls :meth:`DescribedLoss._finish` at its end;
-    those of the base classes, which it calls, do not.
+    The constructor of the object's class also records the arguments and calls :meth:`DescribedLoss._finish` at its end.
+    The constructors of base classes, which it calls, do not.
     """
     signature = inspect.signature(constructor)
     defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
@@ -141,7 +142,7 @@ def _checking_constructor(constructor: Callable[..., None]) -> Callable[..., Non
 
 
 def describe_argument(value: Any) -> Any:
-    """The value of an argument as JSON can hold it. An object becomes its class and, for a module, ``extra_repr``."""
+    """An argument as a JSON value. An object becomes its class name and, for a module, its ``extra_repr``."""
     if isinstance(value, dict):
         return {str(key): describe_argument(item) for key, item in value.items()}
     if value is None or isinstance(value, (str, int, float, list, tuple)):

@@ -25,19 +25,19 @@ class DiffCSELoss(TextLoss):
 
     A frozen generator fills in masked tokens. A discriminator reads the edited sentence and the sentence vector of the
     original, and detects which tokens were replaced. Its gradient reaches the encoder only through that vector. The
-    discriminator and, by default, the generator are copies of the encoder, into which its adapters (LoRA) are merged.
-    Each dropout view has its own edits and its own vector.
+    discriminator and, by default, the generator are copies of the encoder with merged adapters (LoRA).
+    Each dropout view has separate edits and a separate vector.
 
     As in the authors' code, the vector is the head's output (or the output of the model's own Pooling, if there is no
     head or its width differs). The chosen tokens are masked as in BERT: 80 % become the mask token, 10 % a random
-    token, and 10 % stay. The most likely tokens fill them in, and the generator's dropout is on. Two things are better
-    than in that code: the generator only changes the chosen tokens and never inserts a special token, and the detection
-    loss ignores padding.
+    token, and 10 % stay. The generator fills in its most likely tokens, with dropout on. This implementation improves
+    on that code in two ways: the generator only changes the chosen tokens and never inserts a special token, and the
+    detection loss ignores padding.
 
     Terms: ``contrastive`` and, with ``rtd_weight`` above 0, ``rtd``.
 
     Args:
-        model: SentenceTransformer whose first module is a token-level Transformer. The tokenizer needs a mask token.
+        model: SentenceTransformer with a token-level Transformer as its first module. The tokenizer needs a mask token.
         generator: folder or hub name of a masked-LM checkpoint with the model's tokenizer (the authors use
             ``distilbert-base-uncased`` with BERT), or a masked-LM model. It can also be a
             :class:`~st_contrastive.components.MaskedLMHead`, or the folder of an auxiliary network, that was trained

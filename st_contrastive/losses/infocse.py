@@ -26,7 +26,7 @@ class InfoCSELoss(TextLoss):
     r"""InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{SimCSE} + \lambda L_{MLM}` (eq. 7).
 
     The auxiliary network reads a masked copy of the sentence through frozen lower layers, with the full encoder's
-    sentence vector in place of its [CLS] state. A few trainable layers (two in the paper) and a masked-LM head predict
+    sentence vector instead of its [CLS] state. A few trainable layers (two in the paper) and a masked-LM head predict
     the masked tokens. With ``detach``, the gradient only reaches the encoder through the sentence vector. This is the
     [CLS] vector if the model pools [CLS], and otherwise the output of the model's own Pooling, which users of the model
     will get. The defaults follow the authors' code where the paper's text differs from it, except for ``head``.
@@ -34,8 +34,8 @@ class InfoCSELoss(TextLoss):
     Terms: ``contrastive`` (SimCSE's) and, with their weights above 0, ``mlm`` and ``rtd``.
 
     Args:
-        model: SentenceTransformer whose first module is a token-level Transformer. The tokenizer needs a mask token.
-        auxiliary: a trained network, with which the paper starts: the folder that
+        model: SentenceTransformer with a token-level Transformer as its first module. The tokenizer needs a mask token.
+        auxiliary: a trained network, as in the paper: the folder that
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, or an
             :class:`~st_contrastive.components.AuxiliaryMLM`, which is not copied. None builds an untrained network from
             the encoder's lower half and uppermost layers ("w/o pre-training", Table 4), with the masked-LM head of the
@@ -48,11 +48,12 @@ class InfoCSELoss(TextLoss):
             the authors' code. In float16 nearly all of them vanish without a loss scale, and 5 % vanish under
             GradScaler's initial scale, 2^16.
         mask_rate: share of the tokens that are chosen. Of these, 80 % become the mask token, 10 % a random token and
-            10 % stay, as in BERT and the authors' code. Section 2 only has the mask token.
-        split_layer: how many lower layers the auxiliary network copies and freezes, six of twelve in the paper. None is
-            half of the encoder's layers, or as many as ``auxiliary`` has.
-        extra_layers: how many trainable layers the network adds: "an additional two layers" in the paper. None is as
-            many as ``auxiliary`` has, otherwise two, or one if two would make the network as deep as the encoder.
+            10 % stay, as in BERT and the authors' code. Section 2 of the paper only uses the mask token.
+        split_layer: how many lower layers the auxiliary network copies and freezes, six of twelve in the paper. None
+            uses half of the encoder's layers, or the number in ``auxiliary``.
+        extra_layers: how many trainable layers the network adds: "an additional two layers" in the paper. None uses
+            the number in ``auxiliary``. Without ``auxiliary`` it adds two, or one if two would make the network as deep
+            as the encoder.
         masked_views: "both" masks each dropout view separately and predicts it from its own sentence vector (the
             authors' code). "first" masks one copy (the paper's text).
         contrastive_weight: weight of the contrastive term. 0 keeps only the auxiliary terms ("w/o contrastive").
@@ -61,10 +62,10 @@ class InfoCSELoss(TextLoss):
             read as training the network's separate copy of these layers. False does not work with adapters such as
             LoRA.
         tied_head: use the embedding matrix of the auxiliary network's frozen copy as the masked-LM head's decoder.
-            False trains a separate matrix, as in the authors' code. The matrix of a saved network starts as saved.
+            False trains a separate matrix, as in the authors' code. A saved network starts with its saved matrix.
         lower_dropout: keep dropout on in the frozen layers, as the authors do for large encoders.
         rtd_weight: weight of DiffCSE's replaced-token detection, which section 6.3 adds to the masked-LM term. DiffCSE
-            uses 0.005. InfoCSE's paper does not give a weight.
+            uses 0.005. InfoCSE's paper does not state a weight.
         generator: fills in tokens for ``rtd_weight``, as in :class:`DiffCSELoss`. None uses a frozen copy of the
             encoder with the masked-LM head of ``auxiliary`` or of the checkpoint.
 
@@ -136,7 +137,7 @@ class InfoCSELoss(TextLoss):
                 if auxiliary.head.source == "new":
                     warn(
                         "The encoder's checkpoint has no masked-LM head and auxiliary is None, so InfoCSELoss starts "
-                        "with an untrained network. AuxiliaryMLMPretrainingLoss trains one, as a recipe's stage1 does."
+                        "with an untrained network. Train one with AuxiliaryMLMPretrainingLoss or a recipe's stage1."
                     )
             elif not isinstance(auxiliary, AuxiliaryMLM):
                 auxiliary = load_auxiliary(auxiliary, encoder, tokenizer, **options)

@@ -25,14 +25,15 @@ class MomentumContrastLoss(TextLoss):
     positive. Unlike in MoCo, the other keys of the batch are negatives too. The Twins paper compares its queue with
     MoCo's (section 4.4) and does not say which encoder encodes the positive. Term: ``contrastive``.
 
-    The momentum encoder is a copy of the whole model without dropout, and of the head with ``positives="momentum"``. In
-    ESimCSE the keys pass through the trained head, as in the authors' code. The momentum encoder moves after each step
-    of the optimizer, before it encodes the next keys. It starts as a copy of the trained encoder. The authors' starts
-    with random weights because of the way they load it, and 53 % of these are left after 125 steps. Every forward pass
-    fills the queue, so with gradient accumulation each accumulated batch does.
+    The momentum encoder is a copy of the whole model without dropout. With ``positives="momentum"`` it also copies the
+    head. In ESimCSE the keys pass through the trained head, as in the authors' code. The momentum encoder is updated
+    after each optimizer step, before it encodes the next keys. It starts as a copy of the trained encoder. The
+    authors' momentum encoder starts with random weights because of the way they load it, and 53 % of the random weights
+    are left after 125 steps. Every forward pass adds keys to the queue. With gradient accumulation, each accumulated
+    batch does.
 
     Args:
-        model: SentenceTransformer whose first module is a token-level Transformer with dropout.
+        model: SentenceTransformer with a token-level Transformer as its first module with dropout.
         temperature: tau. Cosines are divided by it.
         head: see :class:`TextLoss`. SimCSE uses "tanh".
         momentum: m, the share of its weights that the momentum encoder keeps at each step.
@@ -45,7 +46,7 @@ class MomentumContrastLoss(TextLoss):
     """
 
     cites = ("wu-etal-2022-esimcse", "he-etal-2020-moco")
-    columns = {1: "sentences", 2: "sentences and another form of each"}
+    columns = {1: "sentences", 2: "sentences and other forms of them"}
 
     def __init__(
         self,

@@ -26,24 +26,25 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     The encoder predicts the masked tokens from its last hidden states. The auxiliary network predicts them from the
     hidden states of the encoder's lower layers, with the full encoder's sentence vector at position 0. Both share one
-    masked-LM head, and all gradients flow into the encoder. The upper layers can only pass on what they know about the
-    sentence through that vector, and the paper argues that a shallow network must therefore rely on it.
+    masked-LM head, and all gradients flow into the encoder. The upper layers can pass information about the sentence
+    only through that vector. The paper argues that a shallow network must therefore rely on it.
 
     After training, call ``save_auxiliary(path)`` and ``model.save_pretrained(folder)``, and train
     :class:`~st_contrastive.InfoCSELoss` with ``auxiliary=path``. Terms: ``mlm`` and ``auxiliary_mlm``.
 
     Args:
-        model: SentenceTransformer whose first module is a token-level Transformer. The tokenizer needs a mask token.
+        model: SentenceTransformer with a token-level Transformer as its first module. The tokenizer needs a mask token.
         mask_rate: share of the tokens that are chosen. Of these, 80 % become the mask token, 10 % a random token and
             10 % stay, as in BERT. The default is BERT's, which the paper names for this stage (sections 2 and 3.1). The
             paper only varies the rate of the joint stage (section 5.3).
-        split_layer: after how many of the encoder's lower layers the auxiliary network branches off: "a lower six
-            layers" of twelve in the paper. None is half of the encoder's layers.
+        split_layer: number of lower encoder layers after which the auxiliary network branches off: "a lower six
+            layers" of twelve in the paper. None uses half of the encoder's layers.
         extra_layers: how many layers the network adds: "an additional two layers" in the paper. They start as copies
-            of the encoder's uppermost layers. None is two, or one if two would make the network as deep as the encoder.
+            of the encoder's uppermost layers. None adds two, or one if two would make the network as deep as the
+            encoder.
         auxiliary_weight: w, above 0, the weight of the auxiliary network's term. The pre-training loss is "the sum of
-            the two MLM losses" (section 3.1). The value of "the hyperparameter to balance the two MLM losses" (section
-            4.2) is not given.
+            the two MLM losses" (section 3.1). The paper does not state the value of "the hyperparameter to balance the
+            two MLM losses" (section 4.2).
         tied_head: use the encoder's embedding matrix as the head's decoder, as in BERT. False trains a separate matrix.
 
     Example:
@@ -93,7 +94,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         return {"mlm": mlm, "auxiliary_mlm": auxiliary_mlm}
 
     def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens) -> tuple[Tensor, ...]:
-        """Summed cross-entropy of the masked tokens, first the encoder's and then the network's, and their number."""
+        """Summed cross-entropy of the masked tokens from the encoder and from the network, and the number of tokens."""
         encoder, network = get_encoder(self.model), self.network
         masked_rows = rows.with_ids(masked.input_ids)
         with capture_states(encoder, network.split_layer) as captured:
@@ -110,7 +111,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         return [f"network.{name}" for name in frozen]
 
     def trained_auxiliary(self) -> AuxiliaryMLM:
-        """A copy of the auxiliary network with the encoder's present lower layers."""
+        """A copy of the auxiliary network with the encoder's current lower layers."""
         network = copy.deepcopy(self.network)
         network.zero_grad(set_to_none=True)
         network.sync_frozen(get_encoder(self.model))

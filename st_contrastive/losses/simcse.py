@@ -26,12 +26,12 @@ class SimCSELoss(TextLoss):
     ``head=None`` this is ``MultipleNegativesRankingLoss`` with ``scale=20``.
 
     Args:
-        model: SentenceTransformer whose first module is a token-level Transformer with dropout.
+        model: SentenceTransformer with a token-level Transformer as its first module with dropout.
         temperature: tau. Cosines are divided by it.
         head: see :class:`TextLoss`. The paper uses "tanh".
         mlm_weight: weight of the paper's auxiliary masked-LM objective. The encoder reads both copies of each sentence
-            a second time, each copy with other tokens masked. SimCSE's authors use 0.1. The masked-LM head is that of
-            the checkpoint, or a new one if the checkpoint has none. As in the authors' code, its matrix starts as a
+            a second time, with different tokens masked in each copy. SimCSE's authors use 0.1. The masked-LM head comes
+            from the checkpoint, or is new if the checkpoint has none. As in the authors' code, its matrix starts as a
             copy of the token embeddings and is trained separately.
         mask_rate: share of the tokens that are masked for this objective.
 
@@ -46,7 +46,7 @@ class SimCSELoss(TextLoss):
     """
 
     cites = ("gao-etal-2021-simcse",)
-    columns = {1: "sentences", 2: "sentences and another form of each"}
+    columns = {1: "sentences", 2: "sentences and other forms of them"}
     only_used_with = {"mask_rate": "mlm_weight"}
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a loss computes the terms of one batch with (``Step``), and the terms (``LossTerms``)."""
+"""The operations on one batch that compute a loss's terms (``Step``), and the terms (``LossTerms``)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Tensors = TypeVar("Tensors", bound=tuple[Any, ...])
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """What a trainer knows about all batches of a run. The defaults hold for any training loop.
+    """Facts that a trainer knows about all batches of a run. The defaults hold for any training loop.
 
     Args:
-        max_length: the most tokens of a text, if the trainer truncates more than the model does.
-        have_equal_rows: whether each process has as many rows in each batch of training as the others.
+        max_length: maximum number of tokens of a text, if the trainer truncates texts further than the model does.
+        have_equal_rows: whether all processes have the same number of rows in every training batch.
     """
 
     max_length: int | None = None
@@ -36,7 +36,7 @@ class EncodedViews(NamedTuple):
 
     Attributes:
         sentences: the model's sentence vectors.
-        pooled: the output of the model's own Pooling, without the modules behind it.
+        pooled: the output of the model's own Pooling, before the modules that follow it.
     """
 
     sentences: tuple[Tensor, ...]
@@ -47,8 +47,8 @@ class EncodedViews(NamedTuple):
 class Step:
     """One batch and how it is encoded and contrasted. ``TextLoss.forward`` makes a Step for each batch.
 
-    A function that is passed to :meth:`in_chunks` or :meth:`token_mean` may run again in the backward pass, and on a
-    part of the rows. It must not change state or draw random tokens.
+    A function that is passed to :meth:`in_chunks` or :meth:`token_mean` may run again in the backward pass, and on
+    only some of the rows. It must not change state or draw random tokens.
 
     With ``gather_across_devices`` the rows of all processes are one batch, and the mean of the processes' terms must be
     the term that one process with all rows would compute. :meth:`info_nce` and :meth:`token_mean` take care of this.
@@ -56,12 +56,12 @@ class Step:
     :meth:`mean_count`.
 
     Args:
-        model: the encoder in its wrappers.
+        model: the encoder, possibly wrapped.
         temperature: tau of :meth:`info_nce`.
-        is_learning: whether this is a step of training, in which queues and statistics change.
-        is_first: whether this is the loss's first step of training.
-        max_length: the most tokens of a text, if a trainer truncates more than the model does.
-        chunks: how rows go through the encoder.
+        is_learning: whether this is a training step, which changes queues and statistics.
+        is_first: whether this is the loss's first training step.
+        max_length: maximum number of tokens of a text, if a trainer truncates texts further than the model does.
+        chunks: how rows are grouped for the encoder.
         row_counts: the number of rows of each process, if the rows of all processes are one batch.
     """
 
@@ -78,7 +78,7 @@ class Step:
         return self.in_chunks(partial(sentence_vectors, self.model), *views)
 
     def encode_and_pool(self, *views: TokenBatch) -> EncodedViews:
-        """As :meth:`encode`, with the output of the model's own Pooling from the same pass."""
+        """As :meth:`encode`, but also with the output of the model's own Pooling from the same pass."""
         vectors = self.in_chunks(partial(sentence_vectors, self.model, pooled=True), *views)
         return EncodedViews(sentences=vectors[: len(views)], pooled=vectors[len(views) :])
 
@@ -87,8 +87,8 @@ class Step:
 
         Args:
             function: computes each row independently and returns a tuple of tensors with an entry for each row, or
-                None. A named tuple stays one.
-            inputs: the function's arguments. Each has an entry for each row, and at least one is a TokenBatch.
+                None. The result has the same tuple type.
+            inputs: the function's arguments. Each has one entry per row, and at least one is a TokenBatch.
         """
         results: Tensors = self.chunks.map(function, inputs).in_order()  # type: ignore[assignment]
         return results
@@ -96,15 +96,15 @@ class Step:
     def token_mean(self, function: ChunkFunction, *inputs: ChunkInput) -> tuple[Tensor, ...]:
         """Means over tokens, computed as in :meth:`in_chunks`.
 
-        ``function(*inputs)`` returns sums and, as its last tensor, the number of tokens in each sum. A mean over no
-        token is 0.
+        ``function(*inputs)`` returns sums and, as its last tensor, the number of tokens in each sum. The mean is 0
+        if there are no tokens.
         """
         *sums, count = self.chunks.map(function, inputs).sums()
         denominator = self.mean_count(count)
         return tuple(total / denominator for total in sums)
 
     def apply_head(self, head: nn.Module | None, *views: Tensor) -> tuple[Tensor, ...]:
-        """The views after one call of a head. Without a head they are unchanged.
+        """The output of one call of a head for all views. Without a head, the views are returned unchanged.
 
         All rows share the statistics of the head's BatchNorm. With ``gather_across_devices`` these are the statistics
         of the rows of all devices.
@@ -143,7 +143,7 @@ class Step:
         return self.correct_for_uneven_rows(mean)
 
     def gather(self, vectors: Tensor) -> Tensor:
-        """The rows (P, d) of all devices with ``gather_across_devices``, otherwise the rows (N, d) unchanged.
+        """The rows (P, d) of all devices with ``gather_across_devices``; otherwise the unchanged rows (N, d).
 
         This device's rows begin at ``first_row``.
         """
@@ -178,12 +178,12 @@ class Step:
 
 
 class LossTerms(dict[str, Tensor]):
-    """Weighted terms of a loss, 0-d each. Their sum is the loss.
+    """Weighted terms of a loss, each 0-d. Their sum is the loss.
 
     sentence-transformers' Trainer and ``fit`` accept a dict: they add up the terms and log each term under its name.
-    Other code (``old_fit``, ``accelerator.backward``, ``MatryoshkaLoss``, your training loop) expects a tensor. For it,
-    ``backward``, ``detach``, ``float()``, ``+``, ``*`` and ``/`` work on the sum. A ``GradScaler`` needs the tensor
-    itself: ``terms.total``.
+    Other code (``old_fit``, ``accelerator.backward``, ``MatryoshkaLoss``, your training loop) expects a tensor. For
+    such code, ``backward``, ``detach``, ``float()``, ``+``, ``*`` and ``/`` work on the sum. A ``GradScaler`` needs the
+    tensor itself: ``terms.total``.
 
     Example:
         >>> import torch

@@ -62,12 +62,12 @@ class TwinsLoss(TextLoss):
 
     Three views of each sentence go through the encoder in one forward pass: the anchor h, its identical twin h+ under
     another dropout mask, and its fraternal twin h-. For h-, the encoder reads :math:`\epsilon y + (1 - \epsilon) y^-`
-    (eq. 3). Here y are the token embeddings of the sentence, and y^- are those of its translation from the other
-    language's embedding layer BEL_F (eq. 2). They are fused position by position, before the encoder adds positions,
-    LayerNorm and dropout. The loss is the sum of three terms (eq. 9):
+    (eq. 3). Here y are the token embeddings of the sentence, and y^- are the token embeddings of its translation from
+    the other language's embedding layer BEL_F (eq. 2). They are fused position by position, before the encoder adds
+    positions, LayerNorm and dropout. The loss is the sum of three terms (eq. 9):
 
-    - ``identical``: InfoNCE of h against h+, with the anchors of past batches as further negatives. Their weights p
-      decrease with their age (eq. 4 and 6).
+    - ``identical``: InfoNCE of h against h+, with the anchors of past batches as further negatives. The weights p of
+      these decrease with age (eq. 4 and 6).
     - ``fraternal``: InfoNCE of h against h- (eq. 7).
     - ``twins``: :math:`|e^{sim(h,h^+)} - e^{sim(h,h^-)} - M|` with the margin
       :math:`M = e^{sim(emb,emb^+)} - e^{sim(emb,emb^-)}` (eq. 8). The embeddings emb are averaged over the tokens. M
@@ -76,27 +76,27 @@ class TwinsLoss(TextLoss):
     With one column there is no fraternal twin. The loss is then the paper's ablation "w/o FI, TL", and it warns once.
 
     Args:
-        model: SentenceTransformer whose first module is a token-level Transformer.
+        model: SentenceTransformer with a token-level Transformer as its first module.
         fraternal: the other language's tokenizer and frozen embedding layer, a :class:`FraternalEmbedding`. The
             builders then store the translations in the labels of the examples. None uses the encoder's tokenizer and
-            embedding layer for the second column too, for an encoder that knows both languages.
+            embedding layer for the second column too. Use None if the encoder knows both languages.
         temperature: tau. Cosines are divided by it.
         fusion_rate: epsilon of eq. 3, the sentence's share of the fused embedding, 0 to 1. At 1 the translation is
             ignored, at 0 the sentence is ignored. This default and the next two are ours. The paper refers to
-            supplementary materials for the fusion rate and the queue's length, which we do not have; its text does not
-            give the forgetting rate.
-        queue_batches: k of section 3.2, how many past batches the queue keeps. With gradient accumulation, each
+            supplementary materials for the fusion rate and the queue's length, which we do not have. Its text does not
+            state the forgetting rate.
+        queue_batches: k of section 3.2, the number of past batches in the queue. With gradient accumulation, each
             accumulated batch counts. The evaluation loss includes the queue's negatives, so it rises while the queue
             fills.
-        forgetting_rate: the paper's lambda (eq. 4): how much weight a past batch loses with each step. It must be less
+        forgetting_rate: the paper's lambda (eq. 4), the weight that a past batch loses with each step. It must be less
             than 1 / queue_batches.
         identical_weight: weight of the ``identical`` term. There is no queue without this term.
         fraternal_weight: weight of the ``fraternal`` term.
         twins_weight: weight of the ``twins`` term. 0 is "w/o TL" (Table 4 and Fig. 4b), and with ``queue_batches=0`` it
             is "w/o TL, HQ" (Table 2).
         train_pooling: pooling of the vectors that are trained. None uses the model's sentence embeddings. The paper
-            trains "cls" and evaluates the mean of the last layer. With a causal decoder, whose first token only sees
-            itself, use None, "mean" or "lasttoken".
+            trains "cls" and evaluates the mean of the last layer. The first token of a causal decoder only sees
+            itself, so use None, "mean" or "lasttoken" there.
         margin_from: where the margin M is measured. "tokens" uses the means of the token embeddings that enter the
             encoder ("the embeddings y after data augmentations"), so sim(emb, emb+) is 1. "embeddings" uses the means
             of the embedding module's output in the same pass, after positions, LayerNorm and dropout. This pass does
@@ -104,14 +104,14 @@ class TwinsLoss(TextLoss):
         freeze_embeddings: give the encoder's token embeddings no gradient, "the embedding layer without trainable
             parameters" (eq. 1). This only holds for the passes of this loss: another loss on the same model trains
             them.
-        unpaired_tokens: what a position becomes at which only one of the two sentences has a token. "full" is this
+        unpaired_tokens: the result at positions where only one of the two sentences has a token. "full" is this
             token's embedding. "weighted" multiplies it by its share, epsilon or 1 - epsilon, which is eq. 3 with zero
             for the missing token.
-        key_momentum: momentum of a MoCo encoder, at least 0 and below 1, whose vectors the queue keeps instead of the
-            anchors. None keeps the anchors. The paper's comparison ("MoCo w/ ME", Fig. 4c) replaces the whole queue
-            mechanism including forgetting: use ``key_momentum=0.995`` with ``forgetting_rate=0``. The paper does not
-            give the momentum; 0.995 is ESimCSE's and 0.999 MoCo's. The positive is the trained encoder's h+ (eq. 6) in
-            either case.
+        key_momentum: momentum of a MoCo encoder, at least 0 and below 1. The queue then keeps the vectors of this
+            encoder instead of the anchors. None keeps the anchors. The paper's comparison ("MoCo w/ ME", Fig. 4c)
+            replaces the whole queue mechanism including forgetting: use ``key_momentum=0.995`` with
+            ``forgetting_rate=0``. The paper does not state the momentum; 0.995 is ESimCSE's and 0.999 MoCo's. The
+            positive is the trained encoder's h+ (eq. 6) in either case.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -156,7 +156,7 @@ class TwinsLoss(TextLoss):
         if queue_batches and forgetting_rate >= 1 / queue_batches:
             raise ValueError(
                 f"forgetting_rate must be less than 1 / queue_batches = {1 / queue_batches:.4g}, so that the oldest "
-                f"batch keeps a positive weight; got {forgetting_rate!r}. Give both, such as "
+                f"batch keeps a positive weight; got {forgetting_rate!r}. Set both, such as "
                 f"forgetting_rate={0.75 / queue_batches:.2g}."
             )
         require_weights(identical_weight=identical_weight, fraternal_weight=fraternal_weight, twins_weight=twins_weight)
@@ -181,8 +181,9 @@ class TwinsLoss(TextLoss):
             self.momentum_encoder = MomentumEncoder(list(unwrap(model)), key_momentum)
         if train_pooling == "cls" and is_causal(model):
             warn(
-                "TwinsLoss trains the vector of the first token (train_pooling='cls'), which sees no other token in a "
-                "decoder: sentences that begin alike get the same vector. Use train_pooling='lasttoken' or 'mean'."
+                "TwinsLoss trains the vector of the first token (train_pooling='cls'). In a decoder this token sees no "
+                "other token, so sentences with the same first token get the same vector. Use "
+                "train_pooling='lasttoken' or 'mean'."
             )
 
     @property
@@ -214,7 +215,7 @@ class TwinsLoss(TextLoss):
         return terms
 
     def compare_twins(self, step: Step, views: TwinVectors) -> dict[str, Tensor]:
-        """The terms. One normalisation and one matrix product give all cosines."""
+        """The unweighted terms by name. One normalisation and one matrix product give all cosines."""
         identical, fraternal = (
             None if view is None else step.gather(view) for view in (views.identical, views.fraternal)
         )
@@ -271,7 +272,7 @@ class TwinsLoss(TextLoss):
         return views._replace(anchor_input=emb, fraternal_input=emb_minus)
 
     def _input_means(self, vectors: list[Tensor], encoded: list[Encoded]) -> tuple[Tensor, ...]:
-        """The mean (N, w) of each view's token vectors (N, L, w), which are one tensor for each view or one for all."""
+        """The mean token vector (N, w) of each view, from one tensor (N, L, w) per view or one tensor for all views."""
         mask = torch.cat([view.mask for view in encoded])
         whole = replace(encoded[0], tokens=torch.cat(vectors).detach(), mask=mask)
         return pool(self.model, whole, "mean").chunk(len(encoded))
@@ -306,7 +307,7 @@ class TwinsLoss(TextLoss):
 
     @torch.no_grad()
     def _next_keys(self, step: Step, sentence: TokenBatch, anchor: Tensor) -> Tensor:
-        """This batch's vectors (N, d) for the queue. A momentum encoder moves before it encodes them."""
+        """This batch's vectors (N, d) for the queue. A momentum encoder is updated before it encodes them."""
         encoder = self.momentum_encoder
         if encoder is None:
             return anchor.detach()
@@ -319,7 +320,7 @@ class TwinsLoss(TextLoss):
         """The translations from the labels or the second column, or None without translations."""
         prompts = {str(column.batch_info.get("prompt_length")) for column in batches}
         if self.fraternal is not None:
-            prompts.add("None")  # in the labels
+            prompts.add("None")  # translations in the labels have no prompt
         if len(prompts) > 1:
             raise ValueError(
                 "The prompts of the sentences and of the translations differ in length, so their tokens would not be "
@@ -332,7 +333,7 @@ class TwinsLoss(TextLoss):
             return TokenBatch({"input_ids": ids, "attention_mask": mask})
         if labels is not None and labels.ndim == 2 and not labels.is_floating_point():
             raise ValueError(
-                "The labels hold translations for a fraternal embedding, and TwinsLoss has fraternal=None. Pass the "
+                "The labels hold translations for a fraternal embedding, but TwinsLoss has fraternal=None. Pass the "
                 "fraternal embedding with which the examples were built."
             )
         if len(batches) == 1:
@@ -357,14 +358,14 @@ class TwinsLoss(TextLoss):
     def _require_translatable(self, model: SentenceTransformer) -> None:
         """Refuse an encoder with which the terms can't be computed, and set the columns that the loss accepts."""
         if self.fraternal is not None:
-            self.columns = {1: "sentences, the translations in their labels"}
+            self.columns = {1: "sentences, with translations in the labels"}
             self.columns_hint = (
                 "The model's own tokenizer would read plain (sentence, translation) pairs. Build the data with "
                 "twins_dataset(sentences, translations=..., fraternal=...)."
             )
         elif self.identical_weight == 0:
             self.columns = {2: "sentences and translations"}
-            self.columns_hint = "One column only serves the identical term, and identical_weight is 0."
+            self.columns_hint = "One column is only enough for the identical term, but identical_weight is 0."
         if self.train_pooling is not None or self._uses_translations:
             require_plain_tokens(model, "TwinsLoss with train_pooling or translations")
         if self._uses_translations:
@@ -388,7 +389,7 @@ class TwinsLoss(TextLoss):
     ) -> list[Tensor]:
         """Vectors (N, d) of the anchor, the identical twin and, with translations, the fraternal twin.
 
-        Each view has a separate forward pass, in the model's present mode.
+        Each view has a separate forward pass, in the model's current mode.
 
         Args:
             columns: as for :meth:`forward`.

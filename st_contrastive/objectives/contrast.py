@@ -81,7 +81,7 @@ def cosine_blocks(anchors: Tensor, *others: Tensor | None) -> list[Tensor | None
 
     Args:
         anchors: (N, d).
-        others: (K, d) each, or None.
+        others: matrices (K, d), or None.
 
     Returns:
         (N, K) for each matrix. None stays None.

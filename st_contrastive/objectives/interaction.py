@@ -23,8 +23,8 @@ def interaction(
         \ell_i = -\log \frac{e^{r^Y_i}}{e^{r^Y_i} + e^{r^Z_i}} = \mathrm{softplus}(r^Z_i - r^Y_i)
 
     r is the output of the interaction classifier f (eq. 7). The paper declares r as a vector in R^d, but eq. 8 needs a
-    number. Here the equation is applied to each coordinate and averaged over the coordinates. With an r of width 1 this
-    is eq. 8 as it is.
+    number. Here the equation is applied to each coordinate and averaged over the coordinates. If r has width 1, this
+    is exactly eq. 8.
 
     Args:
         positive_scores: r^Y, (N, c), of the sentence paired with itself.

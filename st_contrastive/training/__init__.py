@@ -1,4 +1,4 @@
-"""Training that clips, saves and restores what a loss owns together with the encoder."""
+"""Training that clips, saves and restores the loss's parameters and buffers together with the encoder's."""
 
 from st_contrastive.training.loss_state import LossStateError, load_loss_state, save_loss_state
 from st_contrastive.training.mixing import interpolate_weights

@@ -1,4 +1,4 @@
-"""The model card's text: it names this package and the run, and quotes no training text and no path."""
+"""The model card's text. It names this package and the run, and quotes no training texts or paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from st_contrastive._files import is_path
 
 TAG = "st-contrastive"
 _TRAINED_WITH = "Trained with st_contrastive, which is not needed to load or use it"
-#: A string that is a value in JSON.
+#: A string value in JSON.
 _VALUE = re.compile(r'(?<=: ")(?:[^"\\]|\\.)*(?=")')
 #: Settings that are not shown.
 _PRIVATE = ("data", "translations", "output_dir", "prompts", "hub_token")
@@ -29,7 +29,7 @@ class _Card(SentenceTransformerModelCardData):
         """Do nothing, because the card must not quote texts of the dataset."""
 
     def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
-        """As in sentence-transformers, without texts, and without the folders of the loss's checkpoints."""
+        """As in sentence-transformers, but without example texts or the folders of the loss's checkpoints."""
         metrics: Any = super().compute_dataset_metrics(*args, **options)
         loss = metrics.get("loss", {})
         if "config_code" in loss:
@@ -40,7 +40,7 @@ class _Card(SentenceTransformerModelCardData):
         values = super().to_dict()
         for name in ("all_hyperparameters", "non_default_hyperparameters"):
             values[name] = {key: without_folder(value) for key, value in (values.get(name) or {}).items()}
-        # The template has no place for a paragraph. It ends its first one with the task and a full stop.
+        # The template has no slot for more paragraphs. Its first paragraph ends with the task and a full stop.
         paragraphs = [values["task_name"], f"{self.run}\n" if self.run else "", _TRAINED_WITH]
         if not self.was_trained:
             paragraphs = [values["task_name"], self.run.rstrip(".")]
@@ -54,7 +54,7 @@ def _join(paragraphs: Iterable[str]) -> str:
 
 
 def without_folder(value: Any) -> Any:
-    """The last part of a path; other values as they are."""
+    """The last part of a path. Other values are returned unchanged."""
     return Path(value).name if isinstance(value, (str, PathLike)) and is_path(value) else value
 
 
@@ -64,7 +64,7 @@ def trained_title(name: str, method: str) -> str:
 
 
 def prepare_card(model: SentenceTransformer) -> None:
-    """Make the model's card name the package and quote no text. Custom card classes only get the tag."""
+    """Make the model card name the package and quote no text. Custom card classes only get the tag."""
     model.model_card_data.add_tags(TAG)
     if type(model.model_card_data) is SentenceTransformerModelCardData:
         values, model.model_card_data = vars(model.model_card_data), _Card()
@@ -89,9 +89,9 @@ def public_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_start(model: SentenceTransformer, results: str) -> None:
-    """Let the card describe the encoder that a run started from, because its weights were kept.
+    """Make the card describe the encoder that the run started from, because its weights were kept.
 
-    It is the encoder's own card, if it has one, and a paragraph about the run.
+    The result is the encoder's original card, if it has one, with a paragraph about the run.
     """
     note = f"These are the weights that a run of st_contrastive started from. Training did not improve them: {results}"
     if not isinstance(model.model_card_data, _Card):
@@ -100,5 +100,5 @@ def describe_start(model: SentenceTransformer, results: str) -> None:
     card.run, card.was_trained = note, False
     model.model_card_data = card
     card.register_model(model)
-    if model._model_card_text:  # sentence-transformers writes it again where nothing was trained
+    if model._model_card_text:  # sentence-transformers saves this text if nothing was trained
         model._model_card_text = f"{model._model_card_text.rstrip()}\n\n## Kept by a run\n\n{note}\n"

@@ -1,4 +1,4 @@
-"""The check after training that different texts still have different vectors."""
+"""Checks after training that different texts still have different vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOGS, _ROUNDING = 10, 1e-3
 
 
 def find_collapse(trainer: Any) -> str | None:
-    """A sentence that describes how the run collapsed, which is also a warning; None if it did not collapse."""
+    """Warn if the run collapsed, and return the sentence that describes it; None if it did not collapse."""
     sentence = _collapse(trainer)
     if sentence is not None:
         remedy = (
@@ -47,28 +47,30 @@ def _collapse(trainer: Any) -> str | None:
 
 
 def _chance_levels(trainer: Any) -> dict[str, float]:
-    """The chance levels of a single loss. The logs add up the terms of several losses, so these have none."""
+    """The chance levels of a single loss; empty for several losses, because the logs add up their terms."""
     size = trainer.args.per_device_train_batch_size
     return trainer.loss.chance_levels(size) if isinstance(trainer.loss, TextLoss) else {}
 
 
 def find_vector_fault(trainer: Any) -> str | None:
     """A sentence about a fault in the vectors of some training texts; None if they are finite and differ."""
-    # Masked-LM without contrast may leave the vectors close to each other.
+    # Masked-LM training without a contrastive term may leave the vectors close to each other.
     if isinstance(trainer.loss, TextLoss) and not _chance_levels(trainer):
         return None
     texts = _distinct_texts(trainer)
     if not texts:
         return None
-    cut = {} if trainer.max_length is None else {"processing_kwargs": {"text": {"max_length": trainer.max_length}}}
+    truncation = (
+        {} if trainer.max_length is None else {"processing_kwargs": {"text": {"max_length": trainer.max_length}}}
+    )
     was_training = trainer.model.training
-    vectors = trainer.model.encode(texts, convert_to_tensor=True, show_progress_bar=False, **cut).float()
+    vectors = trainer.model.encode(texts, convert_to_tensor=True, show_progress_bar=False, **truncation).float()
     trainer.model.train(was_training)
     if not vectors.isfinite().all():
         return "the model's vectors are not finite."
     units = normalize(vectors)
-    same = bool((vectors == vectors[0]).all()) or (units @ units.T).min().item() > 1 - TOLERANCE
-    return f"the vectors of {len(texts)} different texts are equal." if same and len(texts) > 1 else None
+    are_equal = bool((vectors == vectors[0]).all()) or (units @ units.T).min().item() > 1 - TOLERANCE
+    return f"the vectors of {len(texts)} different texts are equal." if are_equal and len(texts) > 1 else None
 
 
 def _distinct_texts(trainer: Any) -> list[str]:

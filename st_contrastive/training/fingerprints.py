@@ -1,4 +1,4 @@
-"""Fingerprints of weights, data and tokenizers: short texts that differ where the things themselves differ."""
+"""Fingerprints of weights, data and tokenizers: short strings that differ if the objects differ."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from transformers import PreTrainedTokenizerBase
 
 from st_contrastive.components.pretrained import fingerprint as vocabulary_checksum
 
-#: How many values of each weight are hashed in addition to the sum of all.
+#: Number of values of each tensor that are hashed in addition to the sum of all its values.
 _SAMPLE = 64
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-#: Parts of an encoder's names of weights that are drawn anew when a script builds the model again: adapters, and the
-#: pooler of a checkpoint that has none, which no sentence vector depends on.
+#: Parts of the names of weights that are initialised at random whenever a script builds the model: adapters, and a
+#: pooler that is missing from the checkpoint. No sentence vector depends on this pooler.
 _DRAWN_ANEW = (".pooler.", "lora_", ".adapter")
-#: Shows whether a tokenizer keeps capitals, accents and other scripts.
+#: Text that shows whether a tokenizer keeps capitals, accents and other scripts.
 _PROBE = "Hello WORLD, naïve Ærøskøbing \u2460 東京"
 
 
 def tensors_fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Fingerprint of named tensors: of their types, shapes and values. Every value counts; devices make no difference.
+    """Fingerprint of the types, shapes and values of named tensors. Every value counts; the device makes no difference.
 
-    Of each tensor, the sum of the values' bit patterns and a sample at equal distances are hashed. The sum is of
-    integers, so it does not depend on the order in which a device adds.
+    For each tensor, the sum of the values' bit patterns and an evenly spaced sample are hashed. The bit patterns are
+    added as integers, so the sum does not depend on the order in which a device adds.
     """
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
@@ -42,8 +42,11 @@ def tensors_fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def encoder_fingerprint(model: SentenceTransformer) -> str:
-    """Fingerprint of all weights of the model's first module, without those that a script draws when it builds the
-    model again. A resumed run takes these, and the modules behind the encoder, from the checkpoint."""
+    """Fingerprint of the weights of the model's first module, without adapters and new poolers.
+
+    A script initialises these at random whenever it builds the model. A resumed run loads them, and the modules after
+    the encoder, from the checkpoint.
+    """
     weights = {name.replace("_orig_mod.", ""): weight for name, weight in model[0].state_dict(keep_vars=True).items()}
     return tensors_fingerprint(
         {
@@ -55,7 +58,7 @@ def encoder_fingerprint(model: SentenceTransformer) -> str:
 
 
 def data_fingerprints(data: Any, argument: str = "train_dataset") -> dict[str, str]:
-    """The size and a fingerprint of each dataset's rows, and the name of its transform, by the dataset's name."""
+    """The number and a fingerprint of each dataset's rows, and the name of its transform, by dataset name."""
     named = data if isinstance(data, dict) else {"": data}
     return {f"{argument} {name}".strip(): _describe_rows(part) for name, part in named.items()}
 
@@ -64,7 +67,7 @@ def _describe_rows(data: Any) -> str:
     if not isinstance(data, Dataset):
         return "a stream"
     digest = hashlib.sha256()
-    for rows in data.with_format("arrow").iter(10_000):  # a transform draws its rows anew
+    for rows in data.with_format("arrow").iter(10_000):  # without a transform, which may be random
         digest.update(json.dumps(rows.to_pydict(), default=str).encode())
     transform = data.format["format_kwargs"].get("transform")
     named = "" if transform is None else f", transformed by {name_of(transform)}"
@@ -72,19 +75,21 @@ def _describe_rows(data: Any) -> str:
 
 
 def describe_tokenizer(model: SentenceTransformer) -> str | None:
-    """The vocabulary's checksum, and what the tokenizer makes of capitals, accents and other scripts; None where the
-    model has no tokenizer of transformers."""
+    """The vocabulary's checksum, and a sample of capitals, accents and other scripts after normalisation.
+
+    None if the model has no tokenizer from transformers.
+    """
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         return None
-    # Calling the tokenizer would change how it truncates, which is saved with it.
+    # Calling the tokenizer would change its truncation settings, which are saved with it.
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     normalized = _PROBE if normalizer is None else normalizer.normalize_str(_PROBE)
     return f"{vocabulary_checksum(tokenizer):08x}, {normalized}"
 
 
 def describe_dropout(model: nn.Module) -> str:
-    """How many dropout layers have which rate."""
+    """The dropout rates, and the number of layers with each rate."""
     rates = Counter(float(module.p) for module in model.modules() if isinstance(module, nn.Dropout))
     return ", ".join(f"{rate:g} in {count} layers" for rate, count in sorted(rates.items())) or "none"
 

@@ -1,4 +1,4 @@
-"""Saves and loads what a loss owns (heads, queues, networks) and its arguments, and finds complete checkpoints."""
+"""Saves and loads a loss's state (heads, queues, networks) and arguments, and finds complete checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from st_contrastive.losses.described_loss import describe_argument
 from st_contrastive.losses.owned_state import owned_state
 from st_contrastive.training.fingerprints import tensors_fingerprint
 
-#: A loss, or losses by the name of their dataset.
+#: A loss, or losses by dataset name.
 Losses = nn.Module | Mapping[str, nn.Module]
 
 FILE_NAME = "loss_state.safetensors"
@@ -35,7 +35,7 @@ class LossStateError(ValueError):
 def save_loss_state(
     loss: Losses, path: str | os.PathLike[str], *, rank: int = 0, record: Mapping[str, Any] | None = None
 ) -> None:
-    """Write what a loss owns into ``loss_state.safetensors`` in a folder.
+    """Write the loss state, a loss's parameters and buffers, to ``loss_state.safetensors`` in a folder.
 
     :class:`ContrastiveTrainer` does this in each checkpoint. With another Trainer, call it in ``on_save`` of a
     ``TrainerCallback``; with ``fit``, in its ``callback``, as :func:`load_loss_state` shows.
@@ -43,8 +43,9 @@ def save_loss_state(
     Args:
         loss: any sentence-transformers loss, or a dict of them.
         path: folder, such as a checkpoint's. It is created if it does not exist.
-        rank: of this process. Ranks above 0 only write what may differ from rank 0: queues and running statistics.
-        record: a description of the run in values of JSON.
+        rank: rank of this process. Ranks above 0 only write state that may differ from rank 0: queues and running
+            statistics.
+        record: a description of the run as JSON values.
     """
     named, file = _named(loss), Path(path) / _file_name(rank)
     # safetensors refuses tensors that share memory, so they are copied.
@@ -75,19 +76,19 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
         loss: built with the same arguments as the saved loss.
 
     Raises:
-        OSError: there is no loss state, or it can't be read.
-        LossStateError: it belongs to another loss, to a loss with other arguments, or to another encoder.
+        OSError: the loss state does not exist or can't be read.
+        LossStateError: the state belongs to another loss, to a loss with other arguments, or to another encoder.
     """
     file, named = Path(path) / FILE_NAME, _named(loss)
     metadata, tensors = _contents(file)
     _require_same_losses(file, json.loads(metadata["losses"]), _description(named))
-    own = file.with_name(_file_name(distributed.rank()))
-    if own.is_file() and metadata["ranks"] == str(distributed.world_size()):
-        tensors |= _contents(own)[1]
+    rank_file = file.with_name(_file_name(distributed.rank()))
+    if rank_file.is_file() and metadata["ranks"] == str(distributed.world_size()):
+        tensors |= _contents(rank_file)[1]
     before = {key: tensor.detach().clone() for key, tensor in _state(named).items()}
     if tensors.keys() != before.keys():
         name = min(tensors.keys() ^ before.keys())
-        fault = "is not the loss's" if name in tensors else "is missing"
+        fault = "does not belong to the loss" if name in tensors else "is missing"
         raise LossStateError(f"{file} does not fit: {name} {fault}.")
     try:
         _set_state(named, tensors)
@@ -109,7 +110,7 @@ def distinct_losses(losses: Losses) -> list[nn.Module]:
 
 
 def missing_files(checkpoint: Path) -> list[str]:
-    """Names of the files that are missing or incomplete, without which training can't be resumed exactly."""
+    """Names of missing or incomplete files that are needed to resume training exactly."""
     absent = [name for name in (FILE_NAME, OPTIMIZER_NAME) if not (checkpoint / name).is_file()]
     try:
         TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))  # the Trainer writes this file last
@@ -145,7 +146,7 @@ def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
 
 
 def _state(named: dict[str, nn.Module]) -> dict[str, Tensor]:
-    """What the losses own, without their ``derived_tensors``, which follow from the encoder."""
+    """The state of the losses without their ``derived_tensors``, which can be computed from the encoder."""
     state: dict[str, Tensor] = {}
     for prefix, loss in named.items():
         parts = loss.named_modules()
@@ -156,8 +157,8 @@ def _state(named: dict[str, nn.Module]) -> dict[str, Tensor]:
 
 def _set_state(named: dict[str, nn.Module], state: dict[str, Tensor]) -> None:
     for prefix, loss in named.items():
-        own = {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
-        loss.load_state_dict(own, strict=False)
+        tensors = {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
+        loss.load_state_dict(tensors, strict=False)
 
 
 def _file_name(rank: int) -> str:
@@ -171,7 +172,7 @@ def _named(losses: Losses) -> dict[str, nn.Module]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[tuple[dict[str, str], Any]]:
-    """The metadata of a loss state's file, and the file, whose tensors have not been read."""
+    """The metadata of a loss state file, and the open file from which tensors can be read."""
     try:
         with safe_open(file, framework="pt") as opened:
             metadata = opened.metadata() or {}
@@ -188,11 +189,11 @@ def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
-    """Class and arguments of each loss and of the losses inside it, without what a resumed run may change."""
+    """The class and arguments of each loss and of the losses inside it, except those that a resumed run may change."""
     description: dict[str, Any] = {}
     for prefix, loss in named.items():
         for name, part in loss.named_modules():
-            # An encoder's modules have a get_config_dict too.
+            # The modules of an encoder also have get_config_dict.
             if name == "" or (hasattr(part, "get_config_dict") and not isinstance(part, Module)):
                 description[prefix + name] = type(part).__name__
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
@@ -204,9 +205,10 @@ def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
 
 
 def _unsaved_buffers(loss: nn.Module) -> dict[str, Tensor]:
-    """Buffers that no checkpoint contains, such as the matrix of a fraternal embedding, without those of encoders.
+    """The loss's buffers that no checkpoint contains, such as the matrix of a fraternal embedding.
 
-    The resumed run must build the loss with the same values. Encoders compute their buffers themselves.
+    The resumed run must build the loss with the same values. Buffers of encoders are not included, because encoders
+    compute them.
     """
     encoders = [part for part in loss.modules() if isinstance(part, (PreTrainedModel, Module))]
     computed = {id(buffer) for encoder in encoders for buffer in encoder.buffers()}

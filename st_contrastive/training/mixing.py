@@ -1,4 +1,4 @@
-"""Mixing the weights of an encoder after training with those before training."""
+"""Mixes the weights of an encoder before and after training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from st_contrastive.encoder.model_facts import get_tokenizer
 def interpolate_weights(model: nn.Module, start: SentenceTransformer | Mapping[str, Tensor], alpha: Share) -> None:
     """Set the weights of ``model`` to ``(1 - alpha) * start + alpha * model``, in place.
 
-    Training can improve some abilities of an encoder and harm others, and a mixture may keep part of both (WiSE-FT,
-    Wortsman et al., 2022, section 3). Floating-point buffers are mixed too.
+    Training can improve some abilities of an encoder and harm others. A mixture may keep part of the old and of the new
+    abilities (WiSE-FT, Wortsman et al., 2022, section 3). Floating-point buffers are mixed too.
 
     Args:
         model: the trained model.

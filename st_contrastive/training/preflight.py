@@ -1,6 +1,6 @@
-"""The checks before the first step. Each may refuse the run, or warn.
+"""The checks before the first step. A check may refuse the run or warn about it.
 
-A check is a function of a ``TrainingRun`` that yields what it finds: an error, which is raised, or a ``UserWarning``.
+Each check is a function of a ``TrainingRun``. It yields errors, which are raised, and instances of ``UserWarning``.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from st_contrastive.training.run_parts import (
     tokenised_columns,
 )
 
-#: What share of useless rows is worth a warning.
+#: Warn above this fraction of useless rows.
 SHARE = 0.01
-#: A column with a value for each so many rows, all of so few characters, holds languages, sources or labels.
+#: A column holds languages, sources or labels if its values are repeated this often on average and are this short.
 _REPEATS, _SHORT = 10, 40
 _HELD_OUT = re.compile(rf"({HELD_OUT})(set|[-_.\d].*)?", re.IGNORECASE)
 
@@ -56,7 +56,7 @@ Check: TypeAlias = Callable[[TrainingRun], Iterable[Finding]]
 
 
 def run_checks(checks: Iterable[Check], run: TrainingRun) -> None:
-    """Raise the first error that a check finds, and warn of the rest."""
+    """Raise the first error that a check yields, and issue the warnings before it."""
     for check in checks:
         for finding in check(run):
             if not isinstance(finding, UserWarning):
@@ -64,53 +64,58 @@ def run_checks(checks: Iterable[Check], run: TrainingRun) -> None:
             warn(str(finding))
 
 
-# Of the arguments and the data.
+# Checks of the arguments and the data.
 
 
 def _unread_arguments(run: TrainingRun) -> Iterator[Finding]:
-    """Arguments of transformers that are not read, or that fail with a SentenceTransformer."""
+    """Find arguments of transformers that are ignored or fail with a SentenceTransformer."""
     unread = ("label_smoothing_factor", "train_sampling_strategy", "length_column_name", "neftune_noise_alpha")
     defaults = {field.name: field.default for field in dataclasses.fields(run.args)}
     for name in unread:
         if (value := getattr(run.args, name)) != defaults[name]:
-            yield ValueError(f"{name}={value!r} has no effect on sentence encoders: leave it out.")
+            yield ValueError(f"{name}={value!r} has no effect on sentence encoders. Remove it.")
 
 
 def _host_options(run: TrainingRun) -> Iterator[Finding]:
-    """Options of the host under which something else would be trained."""
+    """Find options of transformers and accelerate that would change what the run trains."""
     if run.args.auto_find_batch_size:
         yield ValueError(
-            "auto_find_batch_size changes the batch that sentences are contrasted in. Leave it out; the loss's "
+            "auto_find_batch_size changes the batch in which sentences are contrasted. Remove it. The loss's "
             "mini_batch_size saves memory without changing the gradient."
         )
     if distributed.world_size() > 1 and run.trainer.accelerator.split_batches:
         yield ValueError(
-            "accelerator_config: split_batches=True divides per_device_train_batch_size among the processes, so that "
-            "fewer sentences are contrasted. Leave it out, and give each device its batch size."
+            "accelerator_config: split_batches=True divides per_device_train_batch_size among the processes, so "
+            "fewer sentences are contrasted. Remove it, and set the batch size of each device."
         )
     if run.trainer.model_init is not None:
-        yield ValueError("model_init makes a model for each run, and the loss has one. Build both for each run.")
+        yield ValueError(
+            "model_init makes a model for each run, but the loss already has a model. Build both for each run."
+        )
 
 
 def _slow_precision(run: TrainingRun) -> Iterator[Finding]:
     is_emulated = run.args.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
     if run.args.bf16 and is_emulated:
-        yield UserWarning("bf16=True makes a step ten times as long or more: this CPU has no bfloat16. Leave it out.")
+        yield UserWarning("bf16=True makes a step at least ten times as long: this CPU has no bfloat16. Remove it.")
 
 
 def _sharded_encoder(run: TrainingRun) -> Iterator[Finding]:
     trainer, by_deepspeed = run.trainer, run.trainer.is_deepspeed_enabled
     if run.args.fsdp or trainer.is_fsdp_enabled or (by_deepspeed and _own_parameters(run.losses)):
         yield ValueError(
-            f"{'DeepSpeed' if by_deepspeed else 'FSDP'} shards the encoder: the loss's parameters are neither averaged "
-            "nor clipped, and checkpoints not resumed. Train under plain DDP (torchrun)."
+            f"{'DeepSpeed' if by_deepspeed else 'FSDP'} shards the encoder. The loss's parameters would not be "
+            "averaged or clipped, and checkpoints could not be resumed. Train with plain DDP (torchrun)."
         )
 
 
 def _unread_max_length(run: TrainingRun) -> Iterator[Finding]:
     length = run.trainer.max_length
     if length is not None and not isinstance(run.trainer.data_collator, BaseDataCollator):
-        yield ValueError(f"max_length {length} would not cut the texts: your data_collator reads them. Cut them there.")
+        yield ValueError(
+            f"max_length {length} would not truncate the texts, because your data_collator tokenizes them. Truncate "
+            "them there."
+        )
 
 
 def _converted_checkpoint(run: TrainingRun) -> Iterator[Finding]:
@@ -120,8 +125,8 @@ def _converted_checkpoint(run: TrainingRun) -> Iterator[Finding]:
     if kind := foreign_kind(model):
         folder = get_encoder(model).config.name_or_path
         yield ValueError(
-            f"model is made of {folder}, which is {kind}, not a sentence encoder. To start from its layers anyway, "
-            f"save them alone: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
+            f"model was loaded from {folder}, which is {kind}, not a sentence encoder. To start from its layers "
+            f"anyway, save only the layers: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
         )
 
 
@@ -130,8 +135,8 @@ def _another_similarity(run: TrainingRun) -> Iterator[Finding]:
     name = getattr(model, "similarity_fn_name", None)
     if run.text_losses and name not in (None, "cosine") and not any(isinstance(module, Normalize) for module in model):
         yield UserWarning(
-            f"model compares vectors by {name!r}, and the loss trains their cosine, whatever their length. Set "
-            "model.similarity_fn_name = 'cosine', or judge the result by queries of your own."
+            f"model compares vectors by {name!r}, and the loss trains their cosine, not their length. Set "
+            "model.similarity_fn_name = 'cosine', or evaluate the result on your queries."
         )
 
 
@@ -139,13 +144,13 @@ def _held_out_splits(run: TrainingRun) -> Iterator[Finding]:
     names = list(by_name(run.trainer.train_dataset))
     if held_out := [name for name in names if _HELD_OUT.fullmatch(name)]:
         yield ValueError(
-            f"train_dataset has the parts {', '.join(names)}, and {held_out[0]} would be trained on too. Give one, "
-            "such as train_dataset['train'], or those to train on under other names."
+            f"train_dataset has the parts {', '.join(names)}, and {held_out[0]} would be trained on too. Pass one "
+            "part, such as train_dataset['train'], or rename the parts to train on."
         )
 
 
 def _unknown_prompts(run: TrainingRun) -> Iterator[Finding]:
-    """Prompts belong to a dataset or a column; sentence-transformers ignores other names."""
+    """Find prompts for unknown datasets or columns, which sentence-transformers ignores."""
     if not run.text_losses:
         return
     columns = set()
@@ -157,8 +162,8 @@ def _unknown_prompts(run: TrainingRun) -> Iterator[Finding]:
     for name in (*prompts, *inner):
         if name not in columns:
             yield ValueError(
-                f"prompts has {name!r}, which is no column: {', '.join(sorted(columns))}. Name one of these, or give "
-                "one prompt for all."
+                f"prompts has {name!r}, which is not one of the columns {', '.join(sorted(columns))}. Use these names, "
+                "or one prompt for all columns."
             )
 
 
@@ -168,26 +173,26 @@ def _cells_without_text(run: TrainingRun) -> Iterator[Finding]:
         wrong = (cell for cell in first if not isinstance(cell[2], str))
         for row, column, cell in itertools.chain(wrong, ((row, column, None) for row, column in data.missing_texts())):
             yield ValueError(
-                f"{data.name}[{row}][{column!r}] must be a text, got {cell!r:.80}. Leave such rows or columns out: "
-                "dataset.filter(...), dataset.select_columns(...)."
+                f"{data.name}[{row}][{column!r}] must be a text, got {cell!r:.80}. Remove such rows or columns with "
+                "dataset.filter(...) or dataset.select_columns(...)."
             )
 
 
 def _columns_of_no_text(run: TrainingRun) -> Iterator[Finding]:
-    """No language or source: the loss would read it as another form of the text."""
+    """Find columns of languages, sources or ids, which the loss would read as another form of the text."""
     for data in run.datasets:
         for column in data.columns if len(data.columns) > 1 else ():
             cells, others = data.cells(column), [name for name in data.data.column_names if name != column]
             values = set(cells)
             message = (
                 f"The column {column!r} of {data.name} has only {len(values)} distinct value(s), such as "
-                f"{cells[0]!r:.80}, and would be read as another form of the text: leave it out, "
+                f"{cells[0]!r:.80}, and would be read as another form of the text. Remove it: "
                 f"dataset.select_columns({others})."
             )
             if column.startswith("__index_level_"):
                 yield ValueError(
                     f"{data.name} has the index of a DataFrame, {column!r}, which would be read as another form of the "
-                    f"text: leave it out, dataset.select_columns({others})."
+                    f"text. Remove it: dataset.select_columns({others})."
                 )
             if len(values) == 1 and len(cells) > 2:
                 yield ValueError(message)
@@ -196,7 +201,7 @@ def _columns_of_no_text(run: TrainingRun) -> Iterator[Finding]:
             elif (ids := find_ids(column, cells)) and ids.count > 0.9 * len(cells):
                 yield UserWarning(
                     f"The column {column!r} of {data.name} holds ids or addresses, such as {cells[0]!r:.80}, and is "
-                    f"read as another form of the text. If it is none, leave it out: dataset.select_columns({others})."
+                    f"read as another form of the text. If it is not, remove it: dataset.select_columns({others})."
                 )
 
 
@@ -216,14 +221,14 @@ def _unread_labels(run: TrainingRun) -> Iterator[Finding]:
         if (len(data.columns) > 1 and len(labels) > 1) or not are_numbers:
             yield ValueError(
                 f"{data.name} has labels such as {labels[0]!r:.40} and {labels[-1]!r:.40} in {data.label!r}, which "
-                f"{type(data.text_losses[0]).__name__} does not read: all pairs would be positives. Keep the rows "
-                f"whose texts belong together, dataset.filter(...).remove_columns({data.label!r}). A loss that reads "
-                "labels, which are numbers, has reads_labels = True."
+                f"{type(data.text_losses[0]).__name__} does not read. All pairs would be positives. Keep only "
+                f"pairs that belong together: dataset.filter(...).remove_columns({data.label!r}). If your loss reads "
+                "labels, set its reads_labels to True and use numbers as labels."
             )
         elif len(data.columns) > 1 and is_negative_label(labels[0]):
             yield UserWarning(
                 f"All rows of {data.name} have {labels[0]!r} in {data.label!r}, and are trained as pairs that belong "
-                "together. If it says that they don't, train on the others."
+                "together. If this label means that they don't, train on other rows."
             )
 
 
@@ -244,15 +249,15 @@ def _no_step(run: TrainingRun) -> Iterator[Finding]:
             f" and multi_dataset_batch_sampler={run.args.multi_dataset_batch_sampler}" if len(datasets) > 1 else ""
         )
         yield ValueError(
-            f"No step would be made: {', '.join(f'{name} has {count} rows' for name, count in rows.items())}, and with "
-            f"{samplers}, per_device_train_batch_size {size} and dataloader_drop_last="
-            f"{run.args.dataloader_drop_last} an epoch has {batches} batches for {processes} process(es). Give a "
-            "smaller batch, or more rows."
+            f"Training would take no steps: {', '.join(f'{name} has {count} rows' for name, count in rows.items())}, "
+            f"and with {samplers}, per_device_train_batch_size {size} and dataloader_drop_last="
+            f"{run.args.dataloader_drop_last} an epoch has {batches} batches for {processes} process(es). Use a "
+            "smaller batch or more rows."
         )
 
 
 def _count_batches(trainer: Any, datasets: dict[str, Dataset], most: int) -> tuple[int, dict[str, int]]:
-    """The number of batches of an epoch, counted to ``most``, and the rows of the datasets that decide it."""
+    """The number of batches in an epoch, at most ``most``, and the rows of the datasets that limit it."""
     rows = {f"train_dataset[{name!r}]" if name else "train_dataset": len(data) for name, data in datasets.items()}
     if not all(rows.values()):
         return 0, {name: count for name, count in rows.items() if not count}
@@ -264,13 +269,13 @@ def _count_batches(trainer: Any, datasets: dict[str, Dataset], most: int) -> tup
     )
     batches = sum(1 for _ in islice(sampler, most))
     empty = {
-        name: count for (name, count), own in zip(rows.items(), samplers, strict=True) if not any(True for _ in own)
+        name: count for (name, count), part in zip(rows.items(), samplers, strict=True) if not any(True for _ in part)
     }
     return batches, empty or rows
 
 
 def _batch_sampler(trainer: Any, data: Dataset) -> Any:
-    """The batch sampler of a dataset, with another random generator than training has."""
+    """The batch sampler of a dataset, with a random generator that training does not use."""
     sampler = trainer.get_batch_sampler(
         data,
         batch_size=trainer.args.train_batch_size,
@@ -280,7 +285,7 @@ def _batch_sampler(trainer: Any, data: Dataset) -> Any:
         seed=0,
     )
     if isinstance(sampler, NoDuplicatesBatchSampler):
-        sampler.precompute_hashes = False  # they are the same batches, and hashing reads all rows
+        sampler.precompute_hashes = False  # the batches are the same without it, and hashing reads all rows
     return sampler
 
 
@@ -292,14 +297,14 @@ def _blank_and_repeated_rows(run: TrainingRun) -> Iterator[Finding]:
         if max(blank, repeated) > SHARE * len(whole):
             yield UserWarning(
                 f"Of the first {len(whole)} rows of {data.name}, {blank / len(whole):.1%} have a blank text and "
-                f"{repeated / len(whole):.1%} repeat an earlier row; they are each other's negatives. "
+                f"{repeated / len(whole):.1%} repeat an earlier row. Equal rows are each other's negatives. "
                 "st_contrastive.inputs.load_sentences(dataset) drops them."
             )
         for column, cells in zip(data.columns, zip(*set(whole), strict=True), strict=True):
             shared = find_shared_text(column, cells)
             if shared and shared.count > max(2, SHARE * len(whole)):
                 yield UserWarning(
-                    f"{shared.count} different rows of the first {len(whole)} of {data.name} have one text in "
+                    f"{shared.count} different rows of the first {len(whole)} of {data.name} have the same text in "
                     f"{column!r}, {shared.example[0]!r:.60}, and are each other's negatives. {shared.remedy}"
                 )
 
@@ -323,15 +328,15 @@ ARGUMENTS_AND_DATA: tuple[Check, ...] = (
 )
 
 
-# Of the run, when its optimizer and its batches are there.
+# Checks of the run, once its optimizer and batches exist.
 
 
 def _wrapped_adapters(run: TrainingRun) -> Iterator[Finding]:
     wrapped = any(hasattr(module, "merge_and_unload") for module in run.trainer.model.modules())
     if wrapped and run.args.save_strategy != "no":
         yield ValueError(
-            "The encoder is in PEFT's get_peft_model, which sentence-transformers saves under other names than it "
-            "loads. Add the adapter with model.add_adapter(config), or set save_strategy='no'."
+            "The encoder is wrapped by PEFT's get_peft_model, and sentence-transformers saves it under other names "
+            "than it loads. Add the adapter with model.add_adapter(config), or set save_strategy='no'."
         )
 
 
@@ -342,13 +347,13 @@ def _loss_of_another_model(run: TrainingRun) -> Iterator[Finding]:
             is_model = isinstance(module, SentenceTransformer) and attributes[-1:] == ["model"]
             if is_model and module is not unwrap(run.trainer.model):
                 yield ValueError(
-                    f"The {name} of {type(loss).__name__} is not the trainer's model: build the loss with the model "
-                    "that the trainer gets."
+                    f"The {name} of {type(loss).__name__} is not the trainer's model. Build the loss with the model "
+                    "that you pass to the trainer."
                 )
 
 
 def _changed_model(run: TrainingRun) -> Iterator[Finding]:
-    """What was done to the model since the loss was built."""
+    """Find changes to the model since the loss was built."""
     if run.text_losses:
         require_trainable(run.trainer.model)
     modules = list(unwrap(run.trainer.model))
@@ -356,13 +361,13 @@ def _changed_model(run: TrainingRun) -> Iterator[Finding]:
         copies = getattr(getattr(loss, "momentum_encoder", None), "copies", None)
         if copies is not None and module_settings(copies) != module_settings(modules):
             yield ValueError(
-                f"The model's modules have changed since {type(loss).__name__} copied them for its momentum encoder: "
-                "build the loss after."
+                f"The model's modules have changed since {type(loss).__name__} copied them for its momentum encoder. "
+                "Build the loss after the change."
             )
         for module in (module for module in loss.modules() if isinstance(module, TokenCorruption)):
             if max(run.trainer.model.tokenizer.get_vocab().values()) >= len(module.special):
                 yield ValueError(
-                    f"Tokens were added to the model since {type(loss).__name__} was built: build the loss after."
+                    f"Tokens were added to the model since {type(loss).__name__} was built. Build the loss afterwards."
                 )
 
 
@@ -370,11 +375,13 @@ def _optimizer_without_the_loss(run: TrainingRun) -> Iterator[Finding]:
     if not run.trainer.has_users_optimizer:
         return
     stepped = {id(weight) for group in run.trainer.optimizer.param_groups for weight in group["params"]}
-    own = {name: weight for loss in run.losses for name, weight in owned_state(loss).items() if weight.requires_grad}
-    if absent := [name for name, weight in own.items() if id(weight) not in stepped]:
+    trained = {
+        name: weight for loss in run.losses for name, weight in owned_state(loss).items() if weight.requires_grad
+    }
+    if absent := [name for name, weight in trained.items() if id(weight) not in stepped]:
         yield ValueError(
-            f"optimizers: the optimizer lacks {len(absent)} parameter(s) of the loss, such as {absent[0]}. Build it of "
-            "[p for p in loss.parameters() if p.requires_grad], which has the model's too."
+            f"optimizers: the optimizer is missing {len(absent)} parameter(s) of the loss, such as {absent[0]}. Build "
+            "it from [p for p in loss.parameters() if p.requires_grad], which includes the model's parameters."
         )
 
 
@@ -385,24 +392,24 @@ def _unlike_processes(run: TrainingRun) -> Iterator[Finding]:
     shares = (
         any(loss.gather_across_devices for loss in run.text_losses) or len({type(loss) for loss in run.text_losses}) > 1
     )
-    if len(run.losses) > 1 and (_own_parameters(run.losses) or shares):  # terms are gathered too
+    if len(run.losses) > 1 and (_own_parameters(run.losses) or shares):  # the terms are gathered too
         yield ValueError(
-            f"loss is a dict of {len(run.losses)} losses on {processes} devices, which may train different ones in "
-            "the same step. Use one for all datasets, or several of one class, without parameters of their own and "
-            "with gather_across_devices=False."
+            f"loss is a dict of {len(run.losses)} losses on {processes} devices, which may use different losses in "
+            "the same step. Use one loss for all datasets, or several losses of one class without trainable parameters "
+            "and with gather_across_devices=False."
         )
     for loss in run.text_losses:
         counts = {len(data.columns) for data in run.datasets if loss in data.text_losses}
         if len(counts) > 1 and loss.terms_depend_on_columns:
             yield ValueError(
-                f"train_dataset holds datasets of {' and of '.join(map(str, sorted(counts)))} text columns, of which "
-                f"{type(loss).__name__} makes different terms, and {processes} processes would wait for each other. "
-                "Give all datasets as many columns."
+                f"train_dataset holds datasets of {' and of '.join(map(str, sorted(counts)))} text columns. "
+                f"{type(loss).__name__} computes different terms for them, and {processes} processes would wait for "
+                "each other. Use the same number of columns in all datasets."
             )
     if run.trainer.model_wrapped is run.trainer.model:
         yield ValueError(
-            "The trainer has not wrapped the model for several devices, since evaluate() was called before train(). "
-            "Evaluate after, set eval_on_start=True, or make a new trainer."
+            "The trainer has not wrapped the model for several devices, because evaluate() was called before "
+            "train(). Evaluate after training, set eval_on_start=True, or build a new trainer."
         )
 
 
@@ -412,8 +419,8 @@ def _contrasted_with_nothing(run: TrainingRun) -> Iterator[Finding]:
         rows = size if data.size is None else min(size, data.size)
         if not all(loss.has_negatives(rows) for loss in data.text_losses):
             yield ValueError(
-                f"per_device_train_batch_size {size} of {data.name}, which has {data.size or 'many'} row(s), leaves no "
-                "other sentence to contrast with: give 2 or more."
+                f"per_device_train_batch_size {size} for {data.name}, which has {data.size or 'many'} row(s), leaves "
+                "no other sentence to contrast with. Use a batch and a dataset of 2 or more rows."
             )
 
 
@@ -422,7 +429,7 @@ def _one_text_to_the_model(run: TrainingRun) -> Iterator[Finding]:
         one, other, _ = equal[0]
         message = (
             f"In {len(equal) / len(data.rows):.0%} of the first {len(data.rows)} rows of {data.name}, the text in "
-            f"{column!r} is the same to the model as another text before it, such as {other!r:.60} and {one!r:.60}. "
+            f"{column!r} has the same tokens as a different earlier text, such as {other!r:.60} and {one!r:.60}. "
             f"{_remedy_of_equal_tokens(data, equal)}"
         )
         special = {*run.trainer.model.tokenizer.all_special_ids}  # the unknown token is one of them
@@ -437,8 +444,8 @@ def _metric_without_dropout(run: TrainingRun) -> Iterator[Finding]:
     columns = tokenised_columns(run.trainer, getattr(data, "column_names", None) or ())
     if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in run.text_losses):
         yield UserWarning(
-            f"metric_for_best_model is {run.args.metric_for_best_model!r}, and without dropout the loss compares "
-            "each vector with itself: it prefers the last step. Use an evaluator's metric."
+            f"metric_for_best_model is {run.args.metric_for_best_model!r}. Without dropout this loss compares "
+            "each vector with itself, so it prefers the last step. Use an evaluator's metric."
         )
 
 
@@ -450,8 +457,8 @@ def _queue_of_the_whole_data(run: TrainingRun) -> Iterator[Finding]:
         kept = queue.size or (queue.batches or 0) * batch if isinstance(queue, NegativeQueue) else 0
         if kept and 0 < rows <= kept + batch:
             yield UserWarning(
-                f"train_dataset has {rows} rows, and {type(loss).__name__}'s queue and a batch {kept + batch}: from "
-                "the second epoch on, sentences are their own negatives. Use a shorter queue, or one epoch."
+                f"train_dataset has {rows} rows, and {type(loss).__name__}'s queue and a batch hold {kept + batch}. "
+                "From the second epoch on, sentences are their own negatives. Use a shorter queue or one epoch."
             )
 
 
@@ -468,11 +475,11 @@ BEFORE_THE_FIRST_STEP: tuple[Check, ...] = (
 )
 
 
-# What the checks share.
+# Helpers of the checks.
 
 
 def remedy_of_collapse(trainer: Any) -> str | None:
-    """What to change where texts are the same tokens; the cause of other collapses is the learning rate."""
+    """The remedy if many texts have the same tokens; otherwise None, because the learning rate is then the cause."""
     return next(
         (_remedy_of_equal_tokens(data, equal) for data, _, equal in _many_equal_tokens(TrainingRun.of(trainer))),
         None,
@@ -480,7 +487,7 @@ def remedy_of_collapse(trainer: Any) -> str | None:
 
 
 def _many_equal_tokens(run: TrainingRun) -> Iterator[tuple[TrainedDataset, str, list[tuple[str, str, bytes]]]]:
-    """Columns in which many texts are the same tokens to the model, with (earlier text, later text, tokens) of each."""
+    """Columns in which many texts have the same tokens, with (earlier text, later text, token ids) for each."""
     readable = isinstance(run.trainer.data_collator, BaseDataCollator)
     for data in run.datasets if readable else ():
         for column in data.columns:
@@ -495,13 +502,13 @@ def _remedy_of_equal_tokens(data: TrainedDataset, equal: list[tuple[str, str, by
     longest = max(len(tokens) for *_, tokens in equal) // 8  # bytes of an integer
     if limit is not None and longest >= limit:
         setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
-        return f"Raise {setting} above {limit}, or leave out what the texts begin with."
+        return f"Raise {setting} above {limit}, or remove the shared beginning of the texts."
     return (
-        f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves "
-        "capitals, accents or spaces out. Use an encoder for these texts' language, or leave such texts out."
+        f"The tokenizer ({type(tokenizer).__name__}) reads unknown words as one token, or drops capitals, accents or "
+        "spaces. Use an encoder for the language of these texts, or remove such texts."
     )
 
 
 def _own_parameters(losses: list[nn.Module]) -> bool:
-    """Whether one of the losses trains parameters beside the encoder's."""
+    """Whether any of the losses trains parameters in addition to the encoder's."""
     return any(trained_parameters(owned_state(loss)) for loss in losses)

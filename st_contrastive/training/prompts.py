@@ -1,4 +1,4 @@
-"""The prompts of training texts, which are those with which the model will encode such texts."""
+"""Chooses the prompts of training texts: the prompts with which the model will later encode such texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 #: One prompt for all texts, prompts by column, or prompts by dataset and column.
 Prompts: TypeAlias = str | dict[str, str] | dict[str, dict[str, str]] | None
 
-#: Names of prompts in the order in which sentence-transformers looks for them.
+#: Prompt names in the order in which sentence-transformers looks for them.
 _QUERY, _DOCUMENT = ("query",), ("document", "passage", "corpus")
 
 
@@ -18,7 +18,7 @@ def column_prompts(model: SentenceTransformer, columns: Sequence[str], *, same_k
     """The prompt of each text column of a dataset.
 
     A single column and columns of the ``same_kind`` (a sentence and its translation) take the prompt of ``encode``.
-    Otherwise the first column takes the prompt of ``encode_query``, and the others that of ``encode_document``.
+    Otherwise the first column takes the prompt of ``encode_query``, and other columns the ``encode_document`` prompt.
     """
     default = (model.default_prompt_name or "",)
     if same_kind or len(columns) == 1:
@@ -30,7 +30,7 @@ def column_prompts(model: SentenceTransformer, columns: Sequence[str], *, same_k
 def simplest(by_dataset: Mapping[str, dict[str, str]]) -> Prompts:
     """The prompts in the simplest form that sentence-transformers' collator accepts.
 
-    The name of a single dataset is empty.
+    A single dataset has an empty name.
     """
     prompts = {prompt for columns in by_dataset.values() for prompt in columns.values()}
     if len(prompts) < 2:

@@ -1,4 +1,4 @@
-"""What the checks before the first step look at: a Trainer, its losses, and its data as training reads them."""
+"""The parts of a run that are checked before the first step: its Trainer, losses and data as training reads it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.loss_state import Losses, distinct_losses
 
-#: How many rows of each dataset are looked at.
+#: Number of rows of each dataset that are checked.
 ROWS = 1000
-#: How many rows are searched for missing texts at a time.
+#: Number of rows that are searched for missing texts at a time.
 _BLOCK = 100_000
 
 
@@ -26,8 +26,8 @@ class TrainedDataset:
     """A dataset that losses of this package read.
 
     Attributes:
-        name: as messages name it.
-        text_losses: those losses.
+        name: the dataset's name in messages.
+        text_losses: the losses of this package that read it.
     """
 
     trainer: Any
@@ -37,7 +37,7 @@ class TrainedDataset:
 
     @property
     def size(self) -> int | None:
-        """The number of rows; None of a stream."""
+        """The number of rows; None for a stream."""
         return len(self.data) if isinstance(self.data, Sized) else None
 
     @property
@@ -64,7 +64,7 @@ class TrainedDataset:
         return [row[column] for row in self.rows]
 
     def tokens(self, column: str) -> list[bytes]:
-        """What the model reads of the first texts of a column: batches as the trainer's own collator makes them."""
+        """The token ids, as bytes, of the first texts of a column, from the trainer's data collator."""
         return [tokens for batch in self._batches for tokens in _unpadded(batch, column)]
 
     @cached_property
@@ -73,18 +73,18 @@ class TrainedDataset:
         return [self.trainer.data_collator(self.rows[start : start + size]) for start in range(0, len(self.rows), size)]
 
     def missing_texts(self) -> Iterator[tuple[int, str]]:
-        """Row and column of stored texts that are missing, of the whole Dataset: Arrow counts them without reading."""
+        """Row and column of missing texts in the whole stored Dataset. Arrow counts them without reading texts."""
         names = [name for name in self.columns if isinstance(self.data, Dataset) and name in self.data.features]
         blocks = self.data.select_columns(names).with_format("arrow").iter(_BLOCK) if names else ()
         for block, table in enumerate(blocks):
             for column in table.column_names:
                 if table[column].null_count:
                     row = block * _BLOCK + table[column].is_null().to_pylist().index(True)
-                    if self.data[row].get(column) is None:  # the dataset's own transform may have put a text there
+                    if self.data[row].get(column) is None:  # a transform may fill in the text
                         yield row, column
 
     def distinct(self, column: str) -> list[Any]:
-        """The values of a column, each once: of the whole Dataset, or of a stream's first rows."""
+        """The distinct values of a column, in the whole Dataset or in the first rows of a stream."""
         if isinstance(self.data, Dataset) and column in self.data.features:
             stored = self.data.select_columns([column]).with_format("arrow")[:]
             return list(stored[column].unique().to_pylist())
@@ -93,7 +93,7 @@ class TrainedDataset:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What the checks look at: a Trainer, its losses, those of this package, and the datasets that these read."""
+    """The parts of a run that the checks read: a Trainer, its losses, those from this package, and their datasets."""
 
     trainer: Any
     losses: list[nn.Module]
@@ -102,7 +102,7 @@ class TrainingRun:
 
     @classmethod
     def of(cls, trainer: Any) -> TrainingRun:
-        """The start of a Trainer's run."""
+        """The parts of a Trainer's run."""
         return cls(trainer, distinct_losses(trainer.loss), text_losses(trainer.loss), _trained_datasets(trainer))
 
     @property
@@ -112,30 +112,30 @@ class TrainingRun:
 
 
 def tokenised_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
-    """The columns that are tokenised: all but the labels, of which the data collator knows the names."""
+    """The columns that are tokenised: all except the label columns, which the data collator names."""
     labels = getattr(trainer.data_collator, "valid_label_columns", ["label", "labels", "score", "scores"])
     return [name for name in columns if name not in labels and name not in ("dataset_name", "return_loss")]
 
 
 def text_losses(losses: Losses) -> list[TextLoss]:
-    """The losses of this package, those in other losses included."""
+    """The losses of this package, including losses inside other losses."""
     return [part for loss in distinct_losses(losses) for part in loss.modules() if isinstance(part, TextLoss)]
 
 
 def losses_of(trainer: Any, name: str) -> list[TextLoss]:
-    """The losses of this package that read the dataset of that name."""
+    """The losses of this package that read the dataset with this name."""
     return text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
 
 
 def by_name(data: Any) -> dict[str, Any]:
-    """Datasets by name; the name of a single one is empty."""
+    """Datasets by name. A single dataset has an empty name."""
     return dict(data) if isinstance(data, dict) else {"": data}
 
 
 def module_settings(modules: Iterable[nn.Module]) -> list[Any]:
-    """What a model's modules are, such as a Pooling and its mode; of the first, which is the encoder, the class."""
+    """The class and settings of each module of a model. For the encoder, which is first, only the class."""
     encoder, *others = modules
-    return [type(encoder).__name__, *([type(each).__name__, _config(each)] for each in others)]
+    return [type(encoder).__name__, *([type(module).__name__, _config(module)] for module in others)]
 
 
 def _config(module: nn.Module) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _trained_datasets(trainer: Any) -> list[TrainedDataset]:
 
 
 def _unpadded(batch: dict[str, Any], column: str) -> Iterator[bytes]:
-    names = ("input_ids", "attention_mask", "cu_seq_lens_q", "max_length_q")  # the last two in a flat batch
+    names = ("input_ids", "attention_mask", "cu_seq_lens_q", "max_length_q")  # the last two are in flat batches
     rows = TokenBatch.of({name: batch[f"{column}_{name}"] for name in names if f"{column}_{name}" in batch})
     for row, attended in zip(rows.ids, rows.mask, strict=True):
         yield row[attended != 0].numpy().tobytes()

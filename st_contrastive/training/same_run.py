@@ -20,8 +20,8 @@ from st_contrastive.training.run_parts import by_name, module_settings
 
 #: Arguments that a resumed run may raise to train longer.
 MAY_GROW = frozenset(("max_steps", "num_train_epochs"))
-#: Arguments that a resumed run may change. They concern the place of results, logging, saving, evaluation and devices,
-#: and do not change what a step computes.
+#: Arguments that a resumed run may change. They concern output folders, logging, saving, evaluation and devices, and do
+#: not change the result of a step.
 MAY_CHANGE = frozenset(
     (
         "output_dir resume_from_checkpoint ignore_data_skip restore_callback_states_from_checkpoint "
@@ -44,7 +44,7 @@ MAY_CHANGE = frozenset(
 
 
 def describe_run(trainer: Any) -> dict[str, Any]:
-    """The training arguments, the data and the model of a run, as values of JSON."""
+    """The training arguments, the data and the model of a run, as JSON values."""
     prompts = trainer.args.prompts
     arguments = {
         **trainer.args.to_dict(),
@@ -52,11 +52,11 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "prompts": simplest(trainer.prompts_by_dataset(trainer.train_dataset)) if prompts is None else prompts,
     }
     if distributed.world_size() > 1:
-        arguments.pop("dataloader_drop_last")  # sentence-transformers sets it there
+        arguments.pop("dataloader_drop_last")  # sentence-transformers sets it for several processes
     record = {
         "arguments": arguments,
         "data": trainer.data_read,
-        # Environment variables and accelerate's configuration can set these two without any argument.
+        # Environment variables and accelerate's configuration can set these two without a training argument.
         "mixed_precision": str(trainer.accelerator.mixed_precision),
         "compiler": trainer.accelerator.state.dynamo_plugin.backend.value,
         "modules": module_settings(trainer.model),
@@ -76,8 +76,8 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
     epoch = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).epoch or 0
     if epoch > 1 and not all(isinstance(data, Dataset) for data in by_name(trainer.train_dataset).values()):
         warn(
-            f"{checkpoint} is not from the first epoch of a stream: the resumed run reads other rows than an "
-            "uninterrupted run would."
+            f"{checkpoint} is not from the first epoch of a stream. The resumed run will read different rows than an "
+            "uninterrupted run."
         )
     same = saved["arguments"].keys() & now["arguments"].keys()
     if min(run["arguments"]["max_steps"] for run in (saved, now)) > 0:
@@ -94,22 +94,22 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
     changes += [f"{name} is {now[name]!r}, and was {saved[name]!r}" for name in facts if now[name] != saved[name]]
     if now["initial_weights"] not in (saved["initial_weights"], saved["weights"]):
         changes.append(
-            "model has other weights than at the start of the run and in the checkpoint (load it as at the start, or "
-            f"with SentenceTransformer({str(checkpoint)!r}))"
+            "model has other weights than at the start of the run or in the checkpoint (load the initial weights, "
+            f"or use SentenceTransformer({str(checkpoint)!r}))"
         )
     if trainer.args.load_best_model_at_end:  # scores of different evaluators can't be compared
-        by, new = saved.get("best_by", {}), now["best_by"]
-        both = [name for name in by if None not in (by[name], new[name])]
-        changes += [f"{name} is {new[name]}, and was {by[name]}" for name in both if new[name] != by[name]]
+        old, new = saved.get("best_by", {}), now["best_by"]
+        known = [name for name in old if None not in (old[name], new[name])]
+        changes += [f"{name} is {new[name]}, and was {old[name]}" for name in known if new[name] != old[name]]
     if changes:
         raise ValueError(
             f"resume_from_checkpoint {checkpoint}: these settings must match the checkpoint: {'; '.join(changes)}. "
-            "Restore them, or start a new run from the model in that folder, without resume_from_checkpoint."
+            "Restore these settings, or start a new run from the model in that folder without resume_from_checkpoint."
         )
 
 
 def refused_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The values before and now of the arguments that differ, except for those that a resumed run may change."""
+    """The old and new values of the arguments that differ, except arguments that a resumed run may change."""
     changed = {name: (before.get(name), now.get(name)) for name in sorted(before.keys() | now.keys())}
     return {
         name: (old, new)

@@ -1,4 +1,4 @@
-"""A SentenceTransformerTrainer that clips, saves and restores what a loss owns."""
+"""A SentenceTransformerTrainer that clips, saves and restores the loss's parameters and buffers too."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from st_contrastive.training.prompts import column_prompts, simplest
 from st_contrastive.training.run_parts import TrainingRun, by_name, losses_of, text_losses, tokenised_columns
 from st_contrastive.training.same_run import describe_run, require_same_run
 
-#: Its names without types.
+#: transformers.trainer as Any, for names without type annotations.
 _host: Any = _trainer_module
 #: Files of a checkpoint that are not needed to load its model.
 _TRAINING_FILES = (
@@ -48,29 +48,31 @@ _TRAINING_FILES = (
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
-    """sentence-transformers' Trainer for losses that own parameters or memory (heads, queues, networks).
+    """sentence-transformers' Trainer for losses with parameters or buffers (heads, queues, networks).
 
     It is used like ``SentenceTransformerTrainer`` and works with any loss. ``max_grad_norm`` clips the gradients of the
-    encoder and of what the loss owns by their common norm. Each checkpoint contains what the loss owns. It is restored
-    when training is resumed, and with the best model (``load_best_model_at_end``).
+    encoder and of the loss's parameters by their common norm. Each checkpoint contains the loss state, that is, the
+    loss's parameters and buffers. The loss state is restored when training is resumed and when the best model is loaded
+    (``load_best_model_at_end``).
 
     ``train(resume_from_checkpoint=True)`` resumes a killed run from its newest complete checkpoint. The run then ends
     with the weights and the loss state of an uninterrupted run, bit for bit on a deterministic device. For this,
-    augmentation must not draw from global generators while rows are read. A run can also be resumed on another number
-    of devices, but then the order of the rows changes. Changed settings, such as the learning rate or the data, are
-    refused. Only the number of steps or epochs may grow.
+    augmentations must not use global random generators while rows are read. A run can also be resumed on a different
+    number of devices, but then the order of the rows changes. Changed settings, such as the learning rate or the data,
+    are refused. Only the number of steps or epochs may grow.
 
     If ``args.prompts`` is None, the losses of this package train each text with the prompt with which the model encodes
-    it. A single column takes the prompt of ``encode``. Of two columns, the first takes the prompt of ``encode_query``
-    and the second that of ``encode_document``. Sentences and their translations take the same prompt.
+    it. A single column takes the prompt of ``encode``. With two columns, the first one takes the prompt of
+    ``encode_query`` and the second one the prompt of ``encode_document``. Sentences and their translations take one
+    prompt.
 
     After :meth:`train`, ``collapsed`` is None, or a sentence that describes how the run collapsed.
 
     Args:
         args: as in sentence-transformers.
-        kwargs: as in sentence-transformers, without ``model_init``.
-        max_length: the most tokens of a text in training and in the loss of ``eval_dataset``. None is the model's
-            ``max_seq_length``, which evaluators, checkpoints and the trained model always use.
+        kwargs: as in sentence-transformers, except ``model_init``.
+        max_length: maximum number of tokens of a text in training and in the loss of ``eval_dataset``. None uses the
+            model's ``max_seq_length``, which evaluators, checkpoints and the trained model always use.
 
     Example::
 
@@ -79,11 +81,11 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     """
 
     collapsed: str | None = None
-    #: A fault of the vectors before the first step, which is not a collapse of the run.
+    #: A fault in the vectors before the first step. It does not count as a collapse of the run.
     fault_at_start: str | None = None
     #: Fingerprint of the initial weights.
     initial_weights: str | None = None
-    #: Fingerprints of the training data, by dataset, read once in each run.
+    #: Fingerprints of the training data by dataset, computed once in each run.
     data_read: Mapping[str, str] = {}
     #: Fingerprints of ``eval_dataset``, if its loss chooses the best checkpoint.
     eval_data_read: Mapping[str, str] | None = None
@@ -92,7 +94,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def __init__(self, *args: Any, max_length: TextLength | None = None, **kwargs: Any) -> None:
         self.max_length = max_length
         self._prompts: dict[str, dict[str, str]] = {}
-        self._published: str | None = None  # the folder that is uploaded, while it is
+        self._published: str | None = None  # the folder that is being uploaded
         super().__init__(*args, **kwargs)
         self.has_users_optimizer = self.optimizer is not None
         self._resumed_from: Path | None = None
@@ -107,12 +109,12 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         super().add_model_card_callback(self._default_arguments)
         has_streams = any(isinstance(data, IterableDataset) for data in (self.train_dataset, self.eval_dataset))
         if has_streams and self.accelerator.dispatch_batches is None:
-            # The first process would send the others batches of one size, but the lengths of texts differ.
+            # The first process would send batches of one size to all processes, but the lengths of texts differ.
             self.accelerator.dataloader_config.dispatch_batches = False
         self.add_callback(_BeforeFirstStep(self))
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Keep the arguments. The constructor of sentence-transformers calls this, and ours adds the card later."""
+        """Keep the arguments. sentence-transformers' constructor calls this method, and ours adds the card later."""
         self._default_arguments = default_args_dict
 
     def _limit_max_length(self) -> None:
@@ -145,7 +147,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self.collapsed = find_collapse(self)
         finally:
             self._reset_truncation()
-            self._tell_losses()  # the loss may be used elsewhere
+            self._tell_losses()  # the loss may be used outside this trainer
         return result
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -182,7 +184,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def prompts_by_dataset(self, dataset: Any) -> dict[str, dict[str, str]]:
         """The prompts of the text columns that losses of this package read, by dataset and column.
 
-        The name of a single dataset is empty.
+        A single dataset has an empty name.
         """
         found = {}
         for name, part in by_name(dataset).items():
@@ -194,14 +196,14 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         return found
 
     def should_dataset_name_column_be_added(self, dataset: Any, args: Any, loss: Any) -> bool:
-        """As in sentence-transformers. Prompts by dataset need the name too."""
+        """As in sentence-transformers. Prompts by dataset also need the dataset's name."""
         has_prompts = isinstance(dataset, DatasetDict) and isinstance(
             getattr(self.data_collator, "prompts", None), dict
         )
         return has_prompts or bool(super().should_dataset_name_column_be_added(dataset, args, loss))
 
     def _before_first_step(self) -> None:
-        """Check the run, and restore what transformers does not restore."""
+        """Check the run, and restore the state that transformers does not restore."""
         preflight.run_checks(preflight.BEFORE_THE_FIRST_STEP, TrainingRun.of(self))
         self._tell_losses(have_equal_rows=self._has_equal_rows())
         if self._resumed_from is None:
@@ -216,7 +218,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
                 self.state.best_model_checkpoint = str(here)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # transformers only compares with max_steps after a step, so it would make one step too many.
+        # transformers only checks max_steps after a step, so it would take one step too many.
         if self.state.global_step >= self.state.max_steps:
             self.control.should_training_stop = True
         else:
@@ -269,7 +271,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     ) -> Any:
         """Upload the model, its card and an auxiliary network, and wait until they are uploaded.
 
-        transformers uploads all of ``output_dir``, which may hold other models, settings and paths of this machine.
+        transformers uploads all of ``output_dir``, which may contain other models, settings and local paths.
         """
         if self.hub_model_id is None:  # named after output_dir
             self.init_hf_repo(token=token, private=private)
@@ -282,7 +284,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
                 self.args.output_dir, self._published = output_dir, None
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """As in transformers, without what only training needs, and straight from the checkpoint."""
+        """As in transformers, but directly from the checkpoint and without files that only training needs."""
         progress: Any = self.push_in_progress
         is_free = progress is None or progress.is_done()
         if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
@@ -310,12 +312,12 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             progress.jobs.extend(jobs)
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
-        load_loss_state(self.loss, checkpoint_path)  # before the encoder, because it may not fit
+        load_loss_state(self.loss, checkpoint_path)  # before the encoder, because the loss state may not fit
         super()._load_from_checkpoint(checkpoint_path)
 
 
 class _BeforeFirstStep(TrainerCallback):
-    """Runs the checks before the first step. transformers has no other hook after it has prepared a run."""
+    """Runs the checks before the first step. transformers has no other hook between preparing a run and this step."""
 
     def __init__(self, trainer: ContrastiveTrainer) -> None:
         self.trainer = trainer

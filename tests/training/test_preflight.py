@@ -68,7 +68,7 @@ def test_a_loss_of_another_model(build, of, sentences):
 def test_an_optimizer_without_the_losses_parameters(build, of):
     loss = stc.SimCSELoss(build())
     optimizer = torch.optim.AdamW(loss.model.parameters())
-    with pytest.raises(ValueError, match=r"lacks 2 parameter\(s\) of the loss, such as head\..*loss.parameters"):
+    with pytest.raises(ValueError, match=r"is missing 2 parameter\(s\) of the loss, such as head\..*loss.parameters"):
         of(loss, optimizers=(optimizer, None)).train()
     before = state_of(loss)
     whole = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad])
@@ -82,7 +82,7 @@ def test_batches_of_one_sentence_need_a_queue(build, of):
     loss = stc.SimCSELoss(build())
     with pytest.raises(ValueError, match=r"per_device_train_batch_size 1 .* leaves no other sentence"):
         of(loss, per_device_train_batch_size=1).train()
-    with pytest.raises(ValueError, match=r"4 of train_dataset, which has 1 row\(s\), leaves no other sentence"):
+    with pytest.raises(ValueError, match=r"4 for train_dataset, which has 1 row\(s\), leaves no other sentence"):
         of(loss, data=stc.text_dataset(["a cat"])).train()
     assert of(stc.TwinsLoss(build()), per_device_train_batch_size=1).train().global_step == 1
 
@@ -241,7 +241,7 @@ def test_a_column_of_few_short_values(build, of, sentences, values, warns):
 def test_a_prompt_of_no_column(build, of, sentences, prompts):
     data = stc.text_dataset(sentences)
     data = {"a": data, "b": data} if "a" in prompts else data
-    with pytest.raises(ValueError, match=r"prompts has 'body', which is no column: .*sentence"):
+    with pytest.raises(ValueError, match=r"prompts has 'body', .*sentence"):
         of(stc.SimCSELoss(build()), data=data, prompts=prompts)
     named = {"a": {"sentence": "find: "}} if "a" in prompts else {"sentence": "find: "}
     of(stc.SimCSELoss(build()), data=data, prompts=named)
@@ -271,7 +271,7 @@ def test_texts_that_are_cut_to_the_same_tokens(build, arguments, sentences, meth
 
 @pytest.mark.parametrize(("loss", "held"), [(stc.TwinsLoss, 16), (stc.MomentumContrastLoss, 164)])
 def test_a_corpus_that_the_queue_holds_whole(build, of, loss, held):
-    with pytest.warns(UserWarning, match=f"has 10 rows, and {loss.__name__}'s queue and a batch {held}: from"):
+    with pytest.warns(UserWarning, match=f"has 10 rows, and {loss.__name__}'s queue and a batch hold {held}"):
         of(loss(build()), max_steps=4).train()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -312,7 +312,7 @@ def test_most_texts_are_of_unknown_tokens(build, of, other):
 
 def test_texts_that_differ_in_capitals_alone(build, of, sentences):
     texts = [text for sentence in sentences for text in (sentence, sentence.upper())]
-    with pytest.warns(UserWarning, match=r"50% of the first 20 rows.*leaves capitals"):
+    with pytest.warns(UserWarning, match=r"50% of the first 20 rows.*drops capitals"):
         of(stc.SimCSELoss(build()), data=Dataset.from_dict({"sentence": texts})).train()
 
 
@@ -330,7 +330,7 @@ def test_fewer_rows_than_a_batch(build, of, sentences, kind, length):
     elif kind == "stream":
         data = data.to_iterable_dataset()
     options = {"dataloader_drop_last": True, **length}
-    with pytest.raises(ValueError, match=r"No step would be made: train_dataset.* per_device_train_batch_size 64"):
+    with pytest.raises(ValueError, match=r"take no steps: train_dataset.* per_device_train_batch_size 64"):
         of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **options).train()
     of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=4, **options)
     of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **length)  # one step of ten sentences
@@ -493,7 +493,7 @@ def test_the_sampler_counts_the_steps(build, of, sampler, several, small, drops,
         assert of(stc.SimCSELoss(build()), data=data, **options).train().global_step == steps
         return
     name = r"train_dataset\['small'\]" if several else "train_dataset"
-    with pytest.raises(ValueError, match=rf"No step would be made: {name} has {small} rows, .*{sampler.upper()}"):
+    with pytest.raises(ValueError, match=rf"take no steps: {name} has {small} rows, .*{sampler.upper()}"):
         of(stc.SimCSELoss(build()), data=data, **options)
 
 

@@ -101,5 +101,5 @@ def test_a_custom_data_collator(build, arguments, sentences):
     options = {"loss": stc.SimCSELoss(model), "max_length": 8}
     run = ContrastiveTrainer(model, arguments(), data, data_collator=theirs, **options)
     assert run.data_collator([{"sentence": LONG}])["sentence_input_ids"].shape[1] == 8
-    with pytest.raises(ValueError, match=r"max_length 8 would not cut.*data_collator"):
+    with pytest.raises(ValueError, match=r"max_length 8 would not truncate.*data_collator"):
         ContrastiveTrainer(model, arguments(), data, data_collator=lambda rows: theirs(rows), **options)
