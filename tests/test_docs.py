@@ -107,8 +107,8 @@ def test_a_command_parses(command, tmp_path, monkeypatch):
     args = cli.parse(words)
     assert callable(args.run)
     unknown = {word.partition("=")[0].lstrip("-") for word in getattr(args, "rest", ()) if word.startswith("--")}
-    given = getattr(args, "given", {})
-    loss = recipes.load(given["recipe"]).loss if "recipe" in given else given.get("loss")
+    options = getattr(args, "options", {})
+    loss = recipes.load(options["recipe"]).loss if "recipe" in options else options.get("loss")
     assert unknown <= ({*recipes.loss_arguments(METHODS[loss])} if unknown else set())
 
 

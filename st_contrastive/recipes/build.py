@@ -97,7 +97,8 @@ def _limit_steps(arguments: TrainingArguments, dataset: Dataset | IterableDatase
         rows = sum(1 for _ in islice(dataset, math.ceil(enough / arguments.num_train_epochs)))
     batches = rows // batch if arguments.dataloader_drop_last else math.ceil(rows / batch)
     steps = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
-    return min(int(arguments.max_steps), math.ceil(arguments.num_train_epochs * steps))
+    of_epochs: int = math.ceil(arguments.num_train_epochs * steps)
+    return min(int(arguments.max_steps), of_epochs)
 
 
 def _training_arguments(plan: RunPlan) -> Any:

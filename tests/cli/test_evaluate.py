@@ -252,7 +252,7 @@ def test_files_that_are_not_a_model(model, tmp_path, file, content, message):
         load_model(model)
     (tmp_path / "model.html").write_bytes(b"<html>")
     for name in (str(tmp_path / "model.html"), "./none"):
-        with pytest.raises(ValueError, match="is no folder"):
+        with pytest.raises(ValueError, match="is not a folder"):
             load_model(name)
     with pytest.raises(ValueError, match="no/such-model"):
         load_model("no/such-model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import st_contrastive
@@ -12,6 +13,7 @@ ROOT = Path(st_contrastive.__file__).parent
 MAY_IMPORT = {
     "_arguments": "",
     "_checks": "",
+    "_file_kinds": "_files",
     "_files": "",
     "_random": "",
     "distributed": "",
@@ -22,11 +24,11 @@ MAY_IMPORT = {
     "components": "encoder objectives _arguments _checks _files",
     "losses": "components objectives encoder distributed _arguments _checks _random",
     "augmentations": "_arguments",
-    "inputs": "_arguments _checks _files",
-    "training": "losses components encoder distributed _arguments _checks _files",
+    "inputs": "_arguments _checks _file_kinds _files",
+    "training": "losses components encoder inputs distributed _arguments _checks _files",
     "evaluation": "inputs objectives _arguments _checks _files _random",
     "recipes": "__version__ methods settings inputs augmentations components evaluation training _arguments _checks "
-    "_files",
+    "_file_kinds _files",
     "cli": "__version__ encoder inputs evaluation recipes methods settings distributed _checks _files",
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
@@ -74,3 +76,16 @@ def test_methods_do_not_import_each_other():
             if path.stem in names:
                 siblings = {f"st_contrastive.{folder}.{other}" for other in names - {path.stem}}
                 assert not any(name.startswith(tuple(siblings)) for name in imports(path)), path
+
+
+def test_no_room_imports_a_private_module_of_another_room():
+    for path in ROOT.rglob("*.py"):
+        for name in imports(path):
+            parts = name.split(".")
+            is_private = parts[0] == "st_contrastive" and len(parts) > 2 and parts[2].startswith("_")
+            assert not is_private or parts[1] == room(path), f"{path} imports {name}"
+
+
+def test_files_of_different_rooms_have_different_names():
+    names = Counter(path.name.lstrip("_") for path in ROOT.glob("*/*.py") if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []

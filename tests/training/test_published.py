@@ -79,7 +79,9 @@ def test_a_run_of_two_stages_publishes_its_model(hub, checkpoint, tmp_path, stra
 
 def test_a_pretrained_model_comes_with_its_auxiliary_network(hub, checkpoint, tmp_path):
     given = {"model": str(checkpoint("bert-mlm")), "data": SENTENCES, "per_device_train_batch_size": 4}
-    recipes.run(recipes.Recipe("", "pretraining", {}), output_dir=tmp_path / "out", **given, **PUSHED)
+    recipes.run(
+        recipes.Recipe("", "pretraining", {}), output_dir=tmp_path / "out", hub_strategy="every_save", **given, **PUSHED
+    )
     auxiliary = {"auxiliary.safetensors", "auxiliary_config.json"}
     assert hub.uploads["End of training"].keys() == MODEL | auxiliary
     assert hub.uploads["Training in progress, step 4"].keys() == MODEL
