@@ -86,10 +86,10 @@ def test_readers_account_for_every_row(texts, tmp_path):
     data = load_sentences(path, column="en")
     reading = get_reading(data)
     assert data["sentence"][:] == expected
-    assert reading.rows == COUNT == len(data) + sum(reading.left_out.values())
+    assert reading.rows == COUNT == len(data) + sum(reading.dropped.values())
     pairs = load_translations(path)
     reading = get_reading(pairs)
-    assert (reading.rows, reading.left_out["empty"]) == (COUNT, COUNT - len(pairs))
+    assert (reading.rows, reading.dropped["empty"]) == (COUNT, COUNT - len(pairs))
     assert pairs["sentence"][:] == [visible(text) for text in texts if visible(text) and visible(text[::-1])]
     translated = translate_corpus(texts, tmp_path / "pairs.jsonl", lambda batch: [text[::-1] for text in batch])
     assert load_translations(translated).to_dict() == pairs.to_dict()

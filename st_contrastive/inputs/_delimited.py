@@ -1,6 +1,6 @@
-"""Tables of fields between separators (.csv, .tsv), read by Python's csv module: no text is cut, lost or merged.
+"""Reads .csv and .tsv files with Python's csv module, without cutting, losing or merging texts.
 
-The module is strict: a row with another number of fields than the heading, or with wrong quotes, ends the reading.
+Reading is strict: a row with bad quotes or with a different number of fields than the heading raises an error.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from st_contrastive._checks import warn
 from st_contrastive._file_kinds import open_text
 from st_contrastive.inputs.faults import LABEL_NAME, LABEL_VALUES
 
-_SAMPLE = 100_000  # characters
-_FIRST = 250  # rows whose cells tell which columns are texts
-_STREAMED = 10_000  # rows that are read of a file before it is streamed
+_SAMPLE = 100_000  # characters that are read to find the separator
+_FIRST = 250  # rows whose cells decide which columns hold texts
+_STREAMED = 10_000  # rows that are checked before a file is streamed
 _NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)([eE][-+]?\d+)?|true|false|nan", re.IGNORECASE)
 _WORD = re.compile(r"[\w-]+")
 _BACKSLASHES = re.compile(r'(?<!\\)(\\+)(["\r\n])')
@@ -32,29 +32,29 @@ _REMEDY = "Write the file with a CSV writer, such as pandas' to_csv or a spreads
 
 @dataclass(frozen=True)
 class Delimited:
-    """A file, and how its rows are read."""
+    """A delimited file, and how to read its rows."""
 
     path: Path
     separator: str
-    is_quoted: bool  #: fields may stand in double quotes; otherwise a quote is a character like others
-    is_escaped: bool = False  #: a backslash escapes a quote (Spark, MySQL); otherwise it is doubled
+    is_quoted: bool  #: fields may be in double quotes; otherwise a quote is an ordinary character
+    is_escaped: bool = False  #: quotes are escaped by a backslash (Spark, MySQL); otherwise they are doubled
     names: tuple[str, ...] = ()
     has_heading: bool = True
 
     @contextmanager
     def reader(self) -> Iterator[Any]:
-        """The csv module's reader, behind the heading."""
+        """Open the file as a csv reader that has already skipped the heading."""
         with open_text(self.path) as file:
             lines = map(_with_doubled_quotes, file) if self.is_escaped else file
             quoting: Any = csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE
-            csv.field_size_limit(2**31 - 1)  # characters; the module's own limit is 131,072
+            csv.field_size_limit(2**31 - 1)  # characters; the default limit is 131,072
             reader = csv.reader(lines, delimiter=self.separator, quoting=quoting, strict=True)
             if self.has_heading:
                 _heading(reader)
             yield reader
 
     def rows(self) -> Iterator[list[str]]:
-        """The cells of each row, in the heading's columns. Blank lines are no rows."""
+        """Yield the cells of each row, one per column of the heading. Blank lines are skipped."""
         width = len(self.names)
         with self.reader() as reader:
             line = reader.line_num + 1
@@ -63,96 +63,100 @@ class Delimited:
                     is_blank = len(row) < 2 and not "".join(row).strip()
                     if any(row[width:]) or (len(row) < width and not is_blank):
                         raise ValueError(
-                            f"{self.path}, line {line}: the row has {len(row)} fields, and the heading {width} "
-                            f"({', '.join(self.names):.80}). Texts that hold {self.separator!r} or a line break are "
-                            f"to be quoted. {_REMEDY}"
+                            f"{self.path}, line {line}: the row has {len(row)} fields, but the heading has {width} "
+                            f"({', '.join(self.names):.80}). Texts that contain {self.separator!r} or a line break "
+                            f"must be quoted. {_REMEDY}"
                         )
                     if len(row) >= width:
                         yield row[:width]
                     line = reader.line_num + 1
             except csv.Error:
                 raise ValueError(
-                    f"{self.path}, line {line}: a double quote is not closed, or text follows a closing one; quotes "
-                    f"inside a quoted text are doubled. {_REMEDY}"
+                    f"{self.path}, line {line}: a double quote is not closed, or text follows a closing quote. Quotes "
+                    f"inside a quoted text must be doubled. {_REMEDY}"
                 ) from None
 
-    def can_be_parsed(self, most: int | None) -> bool:
-        """Whether the rows can be read, at most the first ``most``."""
+    def can_be_parsed(self, max_rows: int | None) -> bool:
+        """Whether the first ``max_rows`` rows can be read; with None, all rows."""
         try:
-            return all(True for _ in islice(self.rows(), most))
+            return all(True for _ in islice(self.rows(), max_rows))
         except ValueError:
             return False
 
 
 def open_delimited(path: Path, suffix: str, pair: Sequence[str] = (), streaming: bool = False) -> Delimited:
-    """A file, and how its rows must be read. The heading tells, or else all rows; the first 10,000 with ``streaming``.
+    """Find out how a file must be read: its separator, its quotes and its heading.
+
+    The first line determines the separator. The file's ending determines how texts are quoted, unless the rows
+    contradict it. With ``streaming``, only the first 10,000 rows are checked.
 
     Args:
-        pair: names for the two columns of a .tsv that has no heading.
+        pair: names for the two columns of a .tsv without a heading.
     """
-    most = _STREAMED if streaming else None
+    max_rows = _STREAMED if streaming else None
     with open_text(path) as file:
         lines = [line for line in file.read(_SAMPLE).splitlines() if line.strip() and not line.startswith("sep=")]
-    # Spreadsheets of many countries write semicolons.
+    # In many countries, spreadsheets write semicolons.
     order = ",;\t|" if suffix == ".csv" else "\t,;|"
-    separator = max(order, key=lambda each: len(next(csv.reader(lines[:1], delimiter=each), [])))
+    separator = max(order, key=lambda mark: len(next(csv.reader(lines[:1], delimiter=mark), [])))
     is_quoted = suffix == ".csv" or separator != "\t"
     table = _with_heading(Delimited(path, separator, is_quoted))
-    others = [replace(table, is_quoted=True, is_escaped=True)]
+    alternatives = [replace(table, is_quoted=True, is_escaped=True)]
     if is_quoted:
         with open_text(path) as file:
-            is_doubtful = any('\\"' in line for line in islice(file, most)) and not table.can_be_parsed(most)
-    else:  # most .tsv quote nothing, and some as .csv do
-        others.insert(0, replace(table, is_quoted=True))
-        is_doubtful = _seems_quoted(table, most)
+            is_doubtful = any('\\"' in line for line in islice(file, max_rows)) and not table.can_be_parsed(max_rows)
+    else:  # most .tsv files have no quotes around texts, but some are quoted like .csv files
+        alternatives.insert(0, replace(table, is_quoted=True))
+        is_doubtful = _seems_quoted(table, max_rows)
     if is_doubtful:
-        table = next((other for other in map(_with_heading, others) if other.can_be_parsed(most)), table)
-    named = {*table.names} in ({*pair}, {"sentence", "translation"})
-    if pair and suffix != ".csv" and len(table.names) == 2 and not named and not _seems_named(table):
+        table = next((other for other in map(_with_heading, alternatives) if other.can_be_parsed(max_rows)), table)
+    has_known_names = {*table.names} in ({*pair}, {"sentence", "translation"})
+    if pair and suffix != ".csv" and len(table.names) == 2 and not has_known_names and not _seems_named(table):
         table = replace(table, names=tuple(pair), has_heading=False)
     return table
 
 
 def table_features(table: Delimited, texts: Sequence[str], streaming: bool = False) -> Features:
-    """Types of a table's columns: string or, if a column is not read, null.
+    """Types of a table's columns: "string" for the columns to read, "null" for the rest.
 
-    Without names of its columns, those with other cells than numbers are texts.
+    The columns ``texts`` and possible labels are read. If ``texts`` is empty or names a missing column, every column
+    with a cell that is not a number is read.
     """
     rows = [*islice(table.rows(), _FIRST)]
     if not rows:
-        raise ValueError(f"{table.path} has no row below its heading, {', '.join(table.names)!r:.80}.")
+        raise ValueError(f"{table.path} has no rows below its heading, {', '.join(table.names)!r:.80}.")
     names = table.names
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     if texts and {*texts} <= {*names}:
-        has_few = {name for name, cells in columns.items() if len({*cells}) <= LABEL_VALUES}
-        read = [name for name in names if name in texts or name in has_few or LABEL_NAME.fullmatch(name)]
+        possible_labels = {name for name, cells in columns.items() if len({*cells}) <= LABEL_VALUES}
+        read = [name for name in names if name in texts or name in possible_labels or LABEL_NAME.fullmatch(name)]
     else:
-        of_texts = [any(map(_is_text, cells)) for cells in columns.values()]
+        has_text = [any(map(_is_text, cells)) for cells in columns.values()]
         empty = [index for index, cells in enumerate(columns.values()) if not any(cells)]
         more = islice(table.rows(), _FIRST, _STREAMED if streaming else None)
-        for row in more if empty else ():  # texts may begin later
+        for row in more if empty else ():  # the first text of a column may come later
             for index in empty:
-                of_texts[index] |= _is_text(row[index])
-        read = [name for name, is_text in zip(names, of_texts, strict=True) if is_text]
-        numbered = _NUMBER.fullmatch(names[0]) and not all(map(_NUMBER.fullmatch, names))
-        if sentences := [*filter(_is_sentence, names)] or (numbered and read):
+                has_text[index] |= _is_text(row[index])
+        read = [name for name, is_text in zip(names, has_text, strict=True) if is_text]
+        has_numbers = _NUMBER.fullmatch(names[0]) and not all(map(_NUMBER.fullmatch, names))
+        if sentences := [*filter(_is_sentence, names)] or (has_numbers and read):
             raise ValueError(
-                f"{table.path} seems to have no heading: its first row is {', '.join(names)!r:.80}. Put a line with "
-                f"the columns' names above it. If it is the heading, name the column to read, as {sentences[0]!r:.60}."
+                f"{table.path} seems to have no heading: its first row is {', '.join(names)!r:.80}. Add a line with "
+                f"column names above it. If it is the heading, name the column to read, such as {sentences[0]!r:.60}."
             )
         if len(read) == 1 and " " in read[0] and not read[0].startswith("Unnamed: "):
             warn(
-                f"{table.path}: its first row is read as the heading, and the texts of the column {read[0]!r}. If this "
-                "is a text too, put a line with the column's name above it."
+                f"{table.path}: the first row is taken as the heading, and its column {read[0]!r} is read. If this is "
+                "itself a text, add a line with a column name above it."
             )
     return Features({name: Value("string" if name in read else "null") for name in names})
 
 
 def read_delimited(tables: Sequence[Delimited], features: Features, key: str, streaming: bool) -> Any:
-    """The rows of files with the same columns as a Dataset or, with ``streaming``, an IterableDataset.
+    """Read files with the same columns as one Dataset or, with ``streaming``, as an IterableDataset.
 
     Args:
-        key: names what the files hold now, for the cache.
+        key: identifies the present contents of the files in the cache.
     """
     options: Any = {"gen_kwargs": {"tables": [*tables], "features": features, "key": key}}
     kind = datasets.IterableDataset if streaming else datasets.Dataset
@@ -167,7 +171,7 @@ def _generate(tables: Sequence[Delimited], features: Features, key: str) -> Iter
 
 
 def _is_sentence(name: str) -> bool:
-    """Whether a name of a column is a sentence, or has more than six words."""
+    """Whether a column name is a sentence or has more than six words."""
     words = name.split(maxsplit=6)
     return len(words) > 6 or name.endswith(tuple("。！？।…")) or (len(words) > 1 and name.endswith((".", "!", "?")))
 
@@ -177,36 +181,39 @@ def _is_text(cell: str) -> bool:
 
 
 def _heading(reader: Any) -> list[str]:
-    """The first row that is not blank, nor a spreadsheet's line "sep=;"."""
+    """The first row that is neither blank nor a line such as "sep=;", which spreadsheets write."""
     return next((row for row in reader if "".join(row).strip() and not row[0].startswith("sep=")), [])
 
 
 def _with_heading(table: Delimited) -> Delimited:
-    """The table with the names of its columns, each a different one."""
+    """The table with its column names. Missing and repeated names get a number, which makes them unique."""
     with replace(table, has_heading=False).reader() as reader:
         try:
             heading = _heading(reader)
         except csv.Error:
             heading = []
     names = [name.strip() or f"Unnamed: {number}" for number, name in enumerate(heading)]
-    unlike = (f"{name}.{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
-    return replace(table, names=tuple(unlike))
+    unique_names = (f"{name}.{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
+    return replace(table, names=tuple(unique_names))
 
 
 def _seems_named(table: Delimited) -> bool:
-    """Whether the first row is of single words, as "German" and "English", and hardly another is."""
+    """Whether the first row has only single words, such as "German" and "English", and few other rows do."""
     if not all(map(_WORD.fullmatch, table.names)):
         return False
-    of_words = [all(map(_WORD.fullmatch, row)) for row in islice(table.rows(), _FIRST)]
-    return sum(of_words) < 0.05 * len(of_words)
+    has_only_words = [all(map(_WORD.fullmatch, row)) for row in islice(table.rows(), _FIRST)]
+    return sum(has_only_words) < 0.05 * len(has_only_words)
 
 
-def _seems_quoted(table: Delimited, most: int | None) -> bool:
-    """Whether, with quotes read as text, a row is wrong, all texts stand in quotes, or (Excel) just those with a comma,
-    or one has doubled quotes."""
+def _seems_quoted(table: Delimited, max_rows: int | None) -> bool:
+    """Whether a table that was opened without quoting seems to be quoted.
+
+    It does if a row can't be read, if a text in quotes contains doubled quotes, or if quotes enclose all texts or
+    (Excel) exactly the texts with a comma.
+    """
     texts, quoted, as_excel = 0, 0, 0
     try:
-        for cell in (cell for row in islice(table.rows(), most) for cell in row if _is_text(cell)):
+        for cell in (cell for row in islice(table.rows(), max_rows) for cell in row if _is_text(cell)):
             is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
             if is_quoted and '""' in cell[1:-1]:
                 return True
@@ -217,7 +224,7 @@ def _seems_quoted(table: Delimited, most: int | None) -> bool:
 
 
 def _with_doubled_quotes(line: str) -> str:
-    """A line whose quotes are doubled in place of escaped. Other backslashes stay, as Spark leaves them."""
+    """Double the quotes that a backslash escapes. Other backslashes stay, because Spark does not escape them."""
     return _BACKSLASHES.sub(_unescaped, line) if "\\" in line else line
 
 

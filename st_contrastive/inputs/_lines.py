@@ -1,6 +1,6 @@
-"""Reads text files and JSON that the builders of ``datasets`` can't read as they are.
+"""Reads the text and JSON files that the builders of ``datasets`` can't read correctly.
 
-These builders unpack a file by its name only, and turn strings of JSON that look like dates into timestamps.
+These builders recognize a compressed file only by its name, and turn JSON strings that look like dates into timestamps.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from st_contrastive._file_kinds import open_text, unpacked
 def read_lines(
     files: Sequence[Path], kind: str, key: str, streaming: bool, features: Features | None = None
 ) -> datasets.Dataset | datasets.IterableDataset:
-    """The rows of text files (kind "text") or of JSON (kind "json"), whose strings stay strings.
+    """Read text files (kind "text") or JSON files (kind "json") as a Dataset. JSON strings stay strings.
 
     Args:
-        key: names what the files hold now, for the cache.
-        features: types of the columns; None takes those of the first rows.
+        key: identifies the present contents of the files in the cache.
+        features: types of the columns; None infers them from the first rows.
     """
     features = Features({"text": Value("string")}) if kind == "text" else features
     options: Any = {"gen_kwargs": {"files": [*files], "kind": kind, "features": features, "key": key}}
@@ -33,7 +33,7 @@ def read_lines(
 
 
 def without_dates(features: Features | None) -> Features | None:
-    """The types of columns, with "string" in place of timestamps."""
+    """Types of columns, with each timestamp replaced by a string."""
     return None if features is None else Features({name: _without_dates(kind) for name, kind in features.items()})
 
 
@@ -57,7 +57,7 @@ def _rows(files: Sequence[Path], kind: str, features: Features | None, key: str)
 
 
 def _objects(lines: Any) -> Iterator[dict[str, Any]]:
-    """The objects of a list, or one of each line. Strings become objects with the field "text"."""
+    """Yield the objects of a list, or one per line. A string in a list becomes an object with the field "text"."""
     first = next((line for line in lines if line.strip()), "")
     if first.lstrip().startswith("["):
         for item in json.loads(first + lines.read()):

@@ -1,4 +1,4 @@
-"""Builders of training data: Datasets for the Trainer, and their rows as InputExamples for ``model.fit``."""
+"""Builders of training data: Datasets for the Trainer, and InputExamples for ``model.fit``."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ Second: TypeAlias = Iterable[str] | Callable[[str, random.Random], str]
 
 
 def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int = 42) -> Dataset:
-    """A Dataset for the Trainer with the columns ``sentence`` and, if given, ``other``.
+    """A Dataset for the Trainer with the column ``sentence`` and, if there is a second text, ``other``.
 
-    What a function makes of a Dataset that is on disk is on disk too, and the same in each epoch.
+    A function is called once for each sentence, so its texts are the same in each epoch. If the sentences are a Dataset
+    on disk, the texts are stored on disk, too.
 
     Args:
-        sentences: the sentences, or a Dataset with the column ``sentence`` and perhaps the second one.
-        other: another form of each sentence, for SimCSELoss and MomentumContrastLoss; or a function that makes it.
-            Without it, dropout makes the two views differ.
-        seed: with the row's number, seeds the random generator that the function gets.
+        sentences: the sentences, or a Dataset with the column ``sentence`` and optionally the second column.
+        other: another version of each sentence, for SimCSELoss and MomentumContrastLoss; or a function that creates it.
+            Without it, only dropout makes the two views differ.
+        seed: seeds, together with the row number, the random generator that is passed to the function.
 
     Example:
         >>> text_dataset(["A cat sleeps."], lambda text, rng: text + " Sleeps.")[0]
@@ -41,50 +42,51 @@ def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int
 
 
 def conisi_dataset(sentences: Sentences, constructed: Second | None = None, *, seed: int = 42) -> Dataset:
-    """As :func:`text_dataset`, with the column ``constructed``, for ConIsILoss with strategy "given".
+    """Like :func:`text_dataset`, with the column ``constructed``, for ConIsILoss with ``strategy="given"``.
 
     Args:
-        constructed: the constructed sentence of each, or a function that makes it, such as ``AntonymReplacement()``
-            (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the batch; most of them are
-            warned of.
+        constructed: the constructed sentence for each sentence, or a function that creates it, such as
+            ``AntonymReplacement()`` (ConIsI-o2). If it equals its sentence, the loss uses another sentence of the
+            batch. If this is true of most rows, a warning says so.
     """
     data = _data(sentences, "constructed", constructed, seed)
     if "constructed" in _columns(data):
         equal = sum(map(str.__eq__, iter_texts(data), iter_texts(data, "constructed")))
-        if equal > 0.6 * len(data):  # of English sentences, a third have no antonym
+        if equal > 0.6 * len(data):  # a third of English sentences contain no word with an antonym
             warn(
-                f"{equal:,} of {len(data):,} constructed sentences equal their sentence, in whose place the loss takes "
-                "another sentence of the batch. Antonyms are of English words."
+                f"{equal:,} of {len(data):,} constructed sentences equal their sentence. For these, the loss uses "
+                "another sentence of the batch. Antonyms are only known for English words."
             )
     return data
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:
-    """As :func:`text_dataset`, with the column ``translation`` or, with ``fraternal``, its token ids as ``label``.
+    """Like :func:`text_dataset`, with the column ``translation`` or, with ``fraternal``, its token ids as ``label``.
 
     Args:
-        sentences: as for :func:`text_dataset`, or what :func:`load_translations` returns.
-        translations: the translation of each sentence. None gives one column, for identical twins and the queue only.
-        fraternal: the FraternalEmbedding of the loss, which tokenises the translations here, once. With None the
-            model's own tokenizer reads them.
+        sentences: as for :func:`text_dataset`, or the Dataset that :func:`load_translations` returns.
+        translations: the translation of each sentence, if ``sentences`` has no such column. Without translations, only
+            identical twins and the queue are trained.
+        fraternal: the FraternalEmbedding of the loss. It tokenizes the translations once, here. With None, the model's
+            tokenizer tokenizes them during training.
     """
     data = _data(sentences, "translation", translations)
     if fraternal is None:
         return data
     if "translation" not in _columns(data):
-        raise ValueError("fraternal reads translations, and there are none: give translations, or no fraternal.")
+        raise ValueError("fraternal needs translations, but there are none. Pass translations, or remove fraternal.")
     data = plain(data)
     labelled = data.map(
         lambda batch: {"label": fraternal.encode_labels(batch["translation"])},
         features=Features({"sentence": data.features["sentence"], "label": List(Value("int64"))}),
         remove_columns="translation", batched=True, load_from_cache_file=False, desc="tokenize the translations",
-        new_fingerprint=generate_random_fingerprint(),  # hashing the function would hash the fraternal embeddings
+        new_fingerprint=generate_random_fingerprint(),  # a hash of the function would include the fraternal embeddings
     )  # fmt: skip
     return set_reading(labelled, get_reading(data))
 
 
 def input_examples(dataset: Dataset) -> list[InputExample]:
-    """The rows of a Dataset for ``model.fit``. The column ``label``, if there is one, is the examples' label.
+    """The rows of a Dataset as InputExamples for ``model.fit``. If there is a column ``label``, it sets their label.
 
     Example:
         >>> input_examples(text_dataset(["A cat sleeps."], ["It rains."]))[0].texts
@@ -99,7 +101,7 @@ def input_examples(dataset: Dataset) -> list[InputExample]:
 
 
 def iter_texts(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
-    """The sentences, or another column of theirs, checked one by one."""
+    """Iterate over the sentences, or the texts of another column, and check each one."""
     name = "sentences" if column == "sentence" else column
     if not isinstance(sentences, Dataset):
         return require_texts(name, sentences)
@@ -108,14 +110,14 @@ def iter_texts(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
 
 
 def _select(data: Dataset, columns: list[str]) -> Dataset:
-    """These columns of the rows that a Dataset shows. A transform (``set_transform``) stays and runs in each epoch."""
+    """Select columns of a Dataset. A transform (``set_transform``) is kept, and runs in each epoch."""
     if data.format["type"] != "custom":
         return data.with_format(None).select_columns(columns)
     transform = data.format["format_kwargs"]["transform"]
-    return data.with_transform(partial(_transformed, transform=transform, columns=columns))
+    return data.with_transform(partial(_transform, transform=transform, columns=columns))
 
 
-def _transformed(batch: dict[str, Any], *, transform: Any, columns: list[str]) -> dict[str, Any]:
+def _transform(batch: dict[str, Any], *, transform: Any, columns: list[str]) -> dict[str, Any]:
     rows = transform(batch)
     if missing := [column for column in columns if column not in rows]:
         raise ValueError(
@@ -125,12 +127,12 @@ def _transformed(batch: dict[str, Any], *, transform: Any, columns: list[str]) -
 
 
 def _columns(data: Dataset) -> list[str]:
-    """The columns that a Dataset shows."""
+    """The columns of a Dataset, after its transform if it has one."""
     return [*data[0]] if data.format["type"] == "custom" and len(data) else data.column_names
 
 
 def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0) -> Dataset:
-    """The columns. Every text is checked; empty ones, which a loss would take for sentences, are warned of."""
+    """Build the Dataset and check every text. Empty texts cause a warning, because a loss would train on them."""
     texts = iter_texts(sentences)
     if isinstance(sentences, Dataset):
         has_second = second is None and name in _columns(sentences)
@@ -139,7 +141,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
     else:
         data = Dataset.from_dict({"sentence": list(texts)})
     if callable(second):
-        make = partial(_made, name=name, second=second, seed=seed)
+        make = partial(_create_texts, name=name, second=second, seed=seed)
         options = {"with_indices": True, "batched": True, "load_from_cache_file": False, "desc": f"make {name}"}
         data = data.map(make, features=Features({**data.features, name: Value("string")}), **options)
     elif second is not None:
@@ -147,11 +149,13 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
     rows = zip(*(iter_texts(data, column) for column in _columns(data)), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
-        warn(f"{len(empty):,} of {len(data):,} rows have an empty text, the first of them row {empty[0]}.")
+        warn(f"{len(empty):,} of {len(data):,} rows have an empty text (first: row {empty[0]}).")
     return set_reading(data, get_reading(sentences))
 
 
-def _made(batch: dict[str, list[str]], rows: list[int], *, name: str, second: Any, seed: int) -> dict[str, list[str]]:
+def _create_texts(
+    batch: dict[str, list[str]], rows: list[int], *, name: str, second: Any, seed: int
+) -> dict[str, list[str]]:
     sentences = require_texts("sentences", batch["sentence"], start=rows[0])
-    made = (second(text, random.Random(f"{seed} {row}")) for row, text in zip(rows, sentences, strict=True))
-    return {name: list(require_texts(name, made, start=rows[0]))}
+    texts = (second(text, random.Random(f"{seed} {row}")) for row, text in zip(rows, sentences, strict=True))
+    return {name: list(require_texts(name, texts, start=rows[0]))}

@@ -1,4 +1,4 @@
-"""A report on a data set before training: how the model reads it."""
+"""Reports how a model will read a data set, before training."""
 
 from __future__ import annotations
 
@@ -15,91 +15,92 @@ from st_contrastive.inputs.faults import Fault, find_ids, find_repeats, find_sam
 from st_contrastive.inputs.row_filter import RowFilter, get_reading
 from st_contrastive.inputs.tables import Source, read_table, text_column, text_columns
 
-#: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
+#: Limits: texts that are tokenized per column, their characters, and rows that are read from a stream.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
-#: A tag of HTML; not "Vec<String>" of a program.
+#: An HTML tag, but not "Vec<String>" in source code.
 _TAG = re.compile(r"(?i)</?(a|b|br|div|em|h\d|i|img|li|ol|p|span|strong|su[bp]|table|t[dhr]|ul)\b[^<>]*>")
 
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """What :func:`describe` finds in a column of texts; ``str`` gives it in one line."""
+    """Findings of :func:`describe` about one column of texts. ``str`` formats them as one line."""
 
     name: str
     texts: int
-    sampled: int  #: texts that were tokenised, evenly spaced
-    longer: int  #: of them, those with more than ``limit`` tokens
-    limit: int | None  #: tokens that are read of a text
-    cut: float  #: the share of their tokens beyond the limit
-    unknown: float  #: the share of the tokens that the tokenizer does not know
-    unknown_text: str  #: an example
-    alike: int  #: of them, those that differ from another text, but not to the model
-    alike_texts: tuple[str, ...]  #: an example
-    oddities: dict[str, int]  #: how many of them are odd, by what they do, such as "hold HTML tags"
+    sampled: int  #: number of texts that were tokenized, evenly spaced
+    longer: int  #: number of tokenized texts with more than ``limit`` tokens
+    limit: int | None  #: number of tokens that the model reads of a text
+    cut: float  #: fraction of the tokens that lie beyond the limit
+    unknown: float  #: fraction of the tokens that the tokenizer does not know
+    unknown_text: str  #: a text with such tokens
+    alike: int  #: number of tokenized texts that differ from an earlier text, but not in their tokens
+    alike_texts: tuple[str, ...]  #: an earlier text, and a later one with the same tokens
+    oddities: dict[str, int]  #: number of odd texts by kind, such as "hold HTML tags"
 
     def __str__(self) -> str:
         of = f"of {self.sampled:,}"
         if self.limit is None:
-            parts = ["the model sets no limit"]
+            parts = ["the model has no limit"]
         else:
             texts = "sampled texts" if self.sampled < self.texts else "texts"
-            cut = f", which cuts away {self.cut:.1%} of the tokens" if self.longer else ""
+            cut = f", and {self.cut:.1%} of the tokens are cut" if self.longer else ""
             parts = [f"{self.longer:,} {of} {texts} are longer than {self.limit} tokens{cut}"]
         if self.unknown >= 0.001:
             parts.append(f"{self.unknown:.1%} of the tokens are unknown to the tokenizer, as in {self.unknown_text!r}")
         if self.alike:
             first, other = self.alike_texts
-            parts.append(f"{self.alike:,} {of} are the same tokens as another text, such as {first!r} and {other!r}")
+            parts.append(f"{self.alike:,} {of} have the same tokens as another text, such as {first!r} and {other!r}")
         parts += [f"{count:,} {of} {what}" for what, count in self.oddities.items() if count]
         return "; ".join(parts)
 
 
 @dataclass(frozen=True)
 class DataReport:
-    """What :func:`describe` finds; ``str`` gives it in a few lines."""
+    """Findings of :func:`describe` about a data set. ``str`` formats them as a few lines."""
 
-    rows: int  #: of the source
-    source_columns: tuple[str, ...]  #: that were read, where the source names them
-    texts: int  #: or pairs, to train on
-    faults: dict[str, int]  #: number of rows that are empty, repeated, of equal texts
-    left_out: bool  #: whether these are left out
-    columns: tuple[ColumnReport, ...]  #: of texts
+    rows: int  #: number of rows in the source
+    source_columns: tuple[str, ...]  #: names of the columns that were read, if the source has names
+    texts: int  #: number of texts or pairs to train on
+    faults: dict[str, int]  #: number of rows by fault: empty, repeated or of equal texts
+    is_filtered: bool  #: whether the rows with these faults were dropped
+    columns: tuple[ColumnReport, ...]  #: one report per column of texts
     examples: tuple[tuple[str, ...], ...]  #: the first, the middle and the last row
-    unrelated: Fault | None = None  #: if the texts of two columns don't belong together, by the words that they share
+    unrelated: Fault | None = None  #: set if the texts of two columns share too few words to belong together
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count:,} {kind}" for kind, count in self.faults.items() if count) or "none"
-        if faults != "none" and not self.left_out:
-            faults += "; still there: load_sentences and load_pairs leave them out"
+        dropped = f"Dropped: {faults}."
+        if faults != "none" and not self.is_filtered:
+            dropped = f"Still there: {faults}. load_sentences and load_pairs drop such rows."
         what = {1: "texts", 2: "pairs"}.get(len(self.columns), "rows")
         source = f" from {', '.join(map(repr, self.source_columns))}" if self.source_columns else ""
-        report = f"Rows: {self.rows:,} read{source}, {self.texts:,} {what} to train on.\nLeft out: {faults}."
+        report = f"Rows: {self.rows:,} read{source}, {self.texts:,} {what} to train on.\n{dropped}"
         for column in self.columns:
             of = f" of {column.name!r}" if len(self.columns) > 1 else ""
-            whole = of or column.cut <= 0.1 or "repeated sentences" in self.faults
-            keeps = "" if whole else "; raise max_length to read more, or cut documents into sentences (segment)"
-            report += f"\nLength{of}: {column}{keeps}."
+            is_fine = of or column.cut <= 0.1 or "repeated sentences" in self.faults
+            advice = "" if is_fine else "; raise max_length to read more, or cut documents into sentences (segment)"
+            report += f"\nLength{of}: {column}{advice}."
         if self.unrelated:
             report += (
-                f"\nPairs: texts of {' and '.join(repr(column.name) for column in self.columns)} share no more words "
-                f"with their own row than with another one. {self.unrelated.remedy}"
+                f"\nPairs: the texts of {' and '.join(repr(column.name) for column in self.columns)} share no more "
+                f"words within a row than with another row. {self.unrelated.remedy}"
             )
         shown = [[text if len(text) <= 80 else text[:77] + "..." for text in row] for row in self.examples]
         return report + "\nExamples: " + " | ".join(" / ".join(map(repr, row)) for row in shown)
 
 
 def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_length: int | None = None) -> DataReport:
-    """Rows read and left out, texts that the model cuts or can't tell apart, and three examples.
+    """Report rows read and dropped, texts that the model cuts or can't tell apart, and three examples.
 
-    Of a column, at most 10,000 texts and 5 million characters, evenly spaced, are looked at; the report says so.
-    Lengths count the prompt and special tokens.
+    At most 10,000 texts and 5 million characters of a column, evenly spaced, are examined; the report says so. Lengths
+    include the prompt and special tokens.
 
     Args:
-        dataset: what :func:`load_sentences`, :func:`load_pairs` or a builder returns, a Dataset with columns of text,
-            or a sequence of strings.
+        dataset: a Dataset from :func:`load_sentences`, :func:`load_pairs` or a builder, any other Dataset with columns
+            of text, or a sequence of strings.
         model: the SentenceTransformer to train.
-        prompt: the text that training puts before each text.
-        max_length: the tokens that training reads of a text; None for the model's ``max_seq_length``.
+        prompt: text that training puts before each text of the data set.
+        max_length: number of tokens that training reads of a text; None for the model's ``max_seq_length``.
     """
     limit = getattr(model, "max_seq_length", None) if max_length is None else max_length
     if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
@@ -108,25 +109,29 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     names = text_columns(table) or [text_column(table, None, "dataset")]
     if isinstance(table, IterableDataset):
         table = Dataset.from_list(list(islice(table, _STREAMED)))
-        warn(f"dataset is a stream: the report is of its first {len(table):,} rows.")
+        warn(f"dataset is a stream, so the report covers only its first {len(table):,} rows.")
     if not len(table):
-        raise ValueError("dataset has no row.")
+        raise ValueError("dataset has no rows.")
     reading = get_reading(table)
-    left_out = reading is not None
-    if reading is None:  # what a reader would leave out
+    is_filtered = reading is not None
+    if reading is None:  # count the rows that a reader would drop
         row_filter = RowFilter("dataset", names, tuple(names))
         for batch in table.iter(1000):
             row_filter(batch)
         reading = row_filter.reading()
     shown = reading.columns if len(reading.columns) == len(names) else names
     first = _sample(table[names[0]])
-    columns = [_column(own, table[name], first, model, limit, prompt) for own, name in zip(shown, names, strict=True)]
+    columns = [
+        _column(label, table[name], first, model, limit, prompt) for label, name in zip(shown, names, strict=True)
+    ]
     rows = sorted({0, len(table) // 2, len(table) - 1})
     examples = tuple(tuple(table[row][name] or "" for name in names) for row in rows)
-    faults = dict(reading.left_out)
+    faults = dict(reading.dropped)
     second = _sample(table[names[1]]) if len(names) == 2 else []
     unrelated = find_unrelated_columns(names[0], first, second) if second else None
-    return DataReport(reading.rows, reading.columns, len(table), faults, left_out, tuple(columns), examples, unrelated)
+    return DataReport(
+        reading.rows, reading.columns, len(table), faults, is_filtered, tuple(columns), examples, unrelated
+    )
 
 
 def _sample(texts: Any) -> list[str]:
@@ -160,7 +165,7 @@ def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | No
         oddities={
             "hold HTML tags": sum(bool(_TAG.search(text)) for text in sample),
             "look like ids, not texts": _count(find_ids(name, sample)),
-            "repeat another": _count(find_repeats(name, sample)),
+            "repeat another text": _count(find_repeats(name, sample)),
             "begin with the first column's text": with_first,
         },
     )

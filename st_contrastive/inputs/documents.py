@@ -1,4 +1,4 @@
-"""Reads a collection of documents to search. A collection is not training data: every row with text is a document."""
+"""Reads a collection of documents to search. Unlike training data, every row with text is kept as a document."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from st_contrastive._arguments import checked
 from st_contrastive.inputs.faults import present, strip
-from st_contrastive.inputs.tables import Source, naming, read_flat_table, source_name, text_column
+from st_contrastive.inputs.tables import Source, read_flat_table, source_errors, source_name, text_column
 
 #: Reasons why a row is not a document.
 EMPTY, PLACEHOLDER = "empty", "placeholder"
@@ -19,10 +19,10 @@ class Documents:
 
     Attributes:
         rows: row numbers in the source, from 0.
-        titles: text of the first of two columns, "" where it is missing; all "" where only one column was read.
-        bodies: text of the last column, "" where it is missing.
+        titles: text of the first of two columns, "" if it is missing; all "" if only one column was read.
+        bodies: text of the last column, "" if it is missing.
         total: number of rows in the source.
-        unused: number of rows without a document, by reason: "empty" or "placeholder", such as "N/A".
+        unused: number of rows that are not documents, by reason: "empty", or "placeholder" for a text such as "N/A".
     """
 
     rows: Sequence[int]
@@ -36,13 +36,13 @@ class Documents:
 
     @property
     def texts(self) -> list[str]:
-        """Title and body of each document with a blank line between them, or the only one that it has."""
+        """Title and body of each document, separated by a blank line. If one is missing, only the other."""
         pairs = zip(self.titles, self.bodies, strict=True)
         return ["\n\n".join(dict.fromkeys(part for part in pair if part)) for pair in pairs]
 
     @property
     def note(self) -> str:
-        """Says how many rows are not documents, and why; "" if all are."""
+        """A sentence about the rows that are not documents, with reasons; "" if all are documents."""
         reasons = {EMPTY: "are empty", PLACEHOLDER: "hold only a placeholder such as 'N/A'"}
         found = " and ".join(f"{count:,} {reasons[kind]}" for kind, count in self.unused.items() if count)
         return f"{len(self):,} of {self.total:,} rows are documents; {found}." if found else ""
@@ -54,12 +54,13 @@ def load_documents(
 ) -> Documents:
     """Read every row that has text as one document, with its row number. Use it for search and for evaluation.
 
-    Nothing is dropped for being repeated, untitled or short, unlike in the readers of training data. White space at
-    both ends of a text is removed. A cell with only a placeholder, such as "N/A" or "NULL", counts as empty.
+    Unlike the readers of training data, this keeps repeated, untitled and short documents. White space at both ends
+    of a text is removed. A cell with only a placeholder, such as "N/A" or "NULL", counts as empty.
 
     Args:
         source: as for :func:`load_sentences`.
-        columns: the column of texts, or two, title and body, also as "title,body". None takes the only column of text.
+        columns: the column of texts, or the columns of title and body, also as "title,body". None reads the only
+            column of text.
         split: as for :func:`load_sentences`.
 
     Raises:
@@ -76,7 +77,7 @@ def load_documents(
     name, table = source_name(source), read_flat_table(source, names, split=split)
     names = [text_column(table, column, name) for column in names] or [text_column(table, None, name)]
     rows, titles, bodies, total, unused = [], [], [], 0, {EMPTY: 0, PLACEHOLDER: 0}
-    with naming(name):
+    with source_errors(name):
         for batch in table.iter(1000):
             for cells in zip(*(batch[column] for column in names), strict=True):
                 texts = [*map(present, cells)]

@@ -1,7 +1,7 @@
 """Faults of texts, found by pure functions. Readers refuse or drop them, ``describe`` prints them, the trainer warns.
 
-A function takes columns of texts, and where needed the tokens that the model reads, and returns a :class:`Fault` or
-None. How many faults are too many is for the caller to decide.
+A function takes columns of texts, and sometimes the tokens that the model reads, and returns a :class:`Fault` or None.
+The caller decides how many faults are too many.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 #: Placeholders that databases, pandas and spreadsheets write for a missing text.
 PLACEHOLDERS = frozenset("NULL null None NaN nan NA <NA> N/A n/a #N/A".split())
-#: Greatest number of distinct values of a column that may be a label.
+#: A column with more distinct values than this is not a label, unless its name says so.
 LABEL_VALUES = 3
 #: Names of columns that say which pairs belong together.
 LABEL_NAME = re.compile(
@@ -27,9 +27,9 @@ _NEGATIVE_LABEL = re.compile(
 Tokens = TypeVar("Tokens", bound=Hashable)
 _ASCII_WORD = re.compile(r"[!-~]+")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|\w+")
-#: Number of pairs that must share more words with one partner than with another before their order is judged.
+#: Two columns are judged only if at least this many rows are not ties, as :func:`related_share` counts them.
 _JUDGED_PAIRS = 30
-#: Share of pairs with more words in common than by chance, below which two columns do not belong together.
+#: Two columns don't belong together if fewer of their pairs than this fraction share more words than by chance.
 _RELATED = 0.6
 
 
@@ -38,10 +38,10 @@ class Fault:
     """A fault of one or more texts.
 
     Attributes:
-        kind: such as "ids" or "same tokens".
-        column: where the texts stand, "" for a fault of whole rows.
-        count: number of texts or rows that have it.
-        example: one of them; for texts that are confused with others, the earlier text and this one.
+        kind: kind of fault, such as "ids" or "same tokens".
+        column: column of the texts, "" for a fault of whole rows.
+        count: number of texts or rows with the fault.
+        example: one of these texts or rows; for texts with the same tokens, an earlier text and a later one.
         remedy: a sentence that says what to do.
     """
 
@@ -53,7 +53,7 @@ class Fault:
 
 
 def strip(text: str | None) -> str:
-    """The text without white space and byte-order marks at its ends; "" without a visible character or for ``\\N``."""
+    """The text without white space and byte-order marks at its ends; "" if nothing is visible, or for ``\\N``."""
     text = text.strip() if text else ""
     while text[:1] == "\ufeff" or text[-1:] == "\ufeff":
         text = text.strip("\ufeff").strip()
@@ -64,7 +64,7 @@ def strip(text: str | None) -> str:
 
 
 def present(text: str | None) -> str:
-    """The text as :func:`strip` returns it; "" for a placeholder of a missing text."""
+    """The text as :func:`strip` returns it; "" if it is a placeholder for a missing text."""
     text = strip(text)
     return "" if text in PLACEHOLDERS else text
 
@@ -82,7 +82,7 @@ def is_negative_label(label: object) -> bool:
 def find_empty(rows: Iterable[Sequence[str | None]]) -> Fault | None:
     """Rows in which a text is missing: empty, blank or a placeholder."""
     bad = [tuple(text or "" for text in row) for row in rows if not all(map(present, row))]
-    remedy = "Drop these rows: st_contrastive.inputs.load_sentences and load_pairs do."
+    remedy = "Drop these rows. st_contrastive.inputs.load_sentences and load_pairs do it."
     return _fault("empty", "", bad, len(bad), remedy)
 
 
@@ -90,12 +90,12 @@ def find_repeats(column: str, rows: Iterable[Hashable]) -> Fault | None:
     """Texts or rows that are equal to an earlier one."""
     counts = Counter(rows)
     bad = [row for row, count in counts.items() if count > 1]
-    remedy = "Drop the repeats: st_contrastive.inputs.load_sentences and load_pairs do."
+    remedy = "Drop the repeats. st_contrastive.inputs.load_sentences and load_pairs do it."
     return _fault("repeated", column, [(f"{row}",) for row in bad[:1]], counts.total() - len(counts), remedy)
 
 
 def find_shared_text(column: str, texts: Iterable[str]) -> Fault | None:
-    """The text that most rows share; the rows must be different ones."""
+    """The text that most rows share. The rows must be distinct."""
     for text, count in Counter(filter(str.strip, texts)).most_common(1):
         remedy = "If it is a placeholder for a missing text, drop these rows."
         return _fault("shared text", column, [(text,)], count if count > 1 else 0, remedy)
@@ -122,7 +122,7 @@ def texts_with_same_tokens(texts: Iterable[str], tokens: Iterable[Tokens]) -> li
 
 
 def find_mixed_labels(column: str, values: Sequence[str]) -> Fault | None:
-    """Different values in a column that is named as a label of pairs."""
+    """Different values in a column whose name says that it labels pairs."""
     if not LABEL_NAME.fullmatch(column) or len(values) < 2:
         return None
     remedy = "Keep the rows whose texts belong together, and remove the column. load_graded_pairs reads scores."
@@ -130,31 +130,33 @@ def find_mixed_labels(column: str, values: Sequence[str]) -> Fault | None:
 
 
 def find_negative_labels(column: str, values: Sequence[str], rows: int) -> Fault | None:
-    """Values that may say that the texts of a row don't belong together, in a column that may be a label."""
+    """Values such as 0 or "no" in a column that may say whether the texts of a row belong together."""
     can_be_label = LABEL_NAME.fullmatch(column) or 1 < len(values) <= LABEL_VALUES < rows
     bad = [value for value in values if is_negative_label(value)] if can_be_label else []
-    return _fault("negative labels", column, [tuple(values)], len(bad), "If it says so, keep only the other rows.")
+    remedy = "If these values mark texts that don't, keep only the other rows."
+    return _fault("negative labels", column, [tuple(values)], len(bad), remedy)
 
 
 def related_share(first: Sequence[str], second: Sequence[str]) -> float | None:
-    """The share of pairs with more words in common than the first text has with the next row's second text.
+    """Fraction of rows in which the first text shares more words with the second text than with the next row's.
 
-    By chance it is 0.5. Words count by their rarity, ties by half. None if too few pairs have words in common.
+    For unrelated columns it is about 0.5. Rare words count more, and ties are ignored. None if fewer than 30
+    rows are not ties.
     """
     one, two = ([{*_WORD.findall(text.casefold())} for text in texts] for texts in (first, second))
     rarity = {word: 1 / count for word, count in Counter(word for words in two for word in words).items()}
-    own = [sum(rarity[word] for word in a & b) for a, b in zip(one, two, strict=True)]
-    other = [sum(rarity[word] for word in a & b) for a, b in zip(one, two[1:] + two[:1], strict=True)]
-    judged = [a > b for a, b in zip(own, other, strict=True) if a != b]
+    same_row = [sum(rarity[word] for word in a & b) for a, b in zip(one, two, strict=True)]
+    next_row = [sum(rarity[word] for word in a & b) for a, b in zip(one, two[1:] + two[:1], strict=True)]
+    judged = [a > b for a, b in zip(same_row, next_row, strict=True) if a != b]
     return sum(judged) / len(judged) if len(judged) >= _JUDGED_PAIRS else None
 
 
 def find_unrelated_columns(column: str, first: Sequence[str], second: Sequence[str]) -> Fault | None:
-    """Two columns whose texts don't belong together, as when one of them was shuffled or sorted."""
+    """Two columns whose texts don't belong together, for example because one of them was shuffled or sorted."""
     share = related_share(first, second)
     if share is None or share >= _RELATED:
         return None
-    remedy = "Check that the two columns are in the same order; training compares them again, by the encoder."
+    remedy = "Check that the two columns are in the same order. Training compares them again with the encoder."
     return _fault("unrelated", column, [(first[0], second[0])], len(first), remedy)
 
 

@@ -1,4 +1,4 @@
-"""Readers of sentences, pairs and translations from any source. Every row that is left out is counted."""
+"""Readers of sentences, pairs and translations from any source. They count every row that they drop."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from st_contrastive.inputs.streams import filter_stream
 from st_contrastive.inputs.tables import (
     Source,
     column_types,
-    naming,
     read_flat_table,
     read_table,
+    source_errors,
     source_name,
     text_column,
     text_columns,
 )
 
 _TRANSLATED = ("sentence", "translation")
-#: Types of columns that are looked into for labels, whatever their names.
+#: Types of columns that may be labels, whatever their names.
 _PLAIN = re.compile(r"bool|(u?int|float)\d+|(large_)?string|string_view")
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
@@ -43,26 +43,26 @@ def load_sentences(
 ) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
-    White space at both ends of a text is removed. Empty texts, those that stand for a missing one, such as "NULL" and
-    "nan", and exact repeats are left out and counted; :func:`describe` shows the counts. No text is left out for its
+    White space at both ends of a text is removed. Empty texts, placeholders for a missing text, such as "NULL" and
+    "nan", and exact repeats are dropped and counted; :func:`describe` shows the counts. No text is dropped for its
     length.
 
     Args:
         source: a .csv, .tsv, .json, .jsonl, .parquet or text file, also compressed (.gz, .bz2, .xz, .zip of one file);
-            a folder of files of one kind, or of a Dataset's ``save_to_disk``; a name on the hub; a Dataset; or a
-            sequence of strings.
-        column: the column of text; needed where there are several. A field of objects is "doc.body".
-        segment: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents, by rules for
-            English, and a language's two-letter code, such as "de", by the rules for it that sentencex has.
+            a folder of files of one kind, or one that a Dataset's ``save_to_disk`` wrote; a name on the hub; a
+            Dataset; or a sequence of strings.
+        column: the column of text; required if there are several. The field of an object is written "doc.body".
+        segment: "lines" keeps each row whole. "sentences" cuts documents into sentences by sentencex's rules for
+            English; a two-letter code, such as "de", uses the rules for that language.
         repeats: keep exact repeats, as the papers do.
-        split: the split to read of a name on the hub or a saved DatasetDict; None for "train".
-        streaming: read the rows when training asks for them, and return an IterableDataset. Repeats are found within a
-            million rows. The counts come as a warning at the end of each pass. The first 10,000 rows of a .csv or .tsv
-            decide how it is quoted.
+        split: the split to read from the hub or from a saved DatasetDict; None reads "train".
+        streaming: return an IterableDataset, which reads rows only when training needs them. Repeats are found within a
+            million rows. A warning at the end of each pass reports the counts. The first 10,000 rows of a .csv or .tsv
+            determine how it is quoted.
 
     Raises:
-        OSError, ValueError: the source can't be read, is something else than its name says, or over half of its rows
-            are empty or repeated.
+        OSError, ValueError: the source can't be read, its contents don't match its name, or over half of its rows are
+            empty or repeated.
 
     Example:
         >>> load_sentences(["A cat sleeps.", "", "It rains.", "A cat sleeps.", "It snows."])["sentence"][:]
@@ -72,7 +72,7 @@ def load_sentences(
     columns = () if column is None else (column,)
     name, table = source_name(source), read_flat_table(source, columns, split=split, streaming=streaming)
     column = text_column(table, column, name)
-    return _cleaned(table, RowFilter(name, [column], ("sentence",), language, repeats))
+    return _filter_rows(table, RowFilter(name, [column], ("sentence",), language, keep_repeats=repeats))
 
 
 @checked
@@ -88,19 +88,19 @@ def load_pairs(
     """A Dataset with the columns ``sentence`` and ``other``, for SimCSELoss: two texts that belong together.
 
     White space at both ends of a text is removed. Rows with an empty text, pairs of equal texts and repeated pairs are
-    left out and counted; :func:`describe` shows the counts. Arguments that are not named here are as for
+    dropped and counted; :func:`describe` shows the counts. The other arguments are the same as in
     :func:`load_sentences`.
 
     Args:
         columns: the two columns of text, also as "title,body".
         pairs: "first" pairs the first sentence of each document with the rest of it, for documents without titles.
-            ``columns`` then names the one column of documents, and may be left out where there is only one of text.
-            Documents of one sentence are left out and counted.
-        language: by whose rules "first" finds the sentence.
+            ``columns`` then names the column of documents; it is optional if there is only one column of text.
+            Documents of one sentence are dropped and counted.
+        language: two-letter code of the language whose rules "first" uses to find the end of the first sentence.
 
     Raises:
-        ValueError: the source has a column of labels, such as "label", whose values differ: all rows would be trained
-            as pairs that belong together. Others that may be labels are warned of.
+        ValueError: the source has a column of labels, such as "label", with different values: all rows would be trained
+            as pairs that belong together. A column that may be a label under another name causes a warning.
 
     Example:
         >>> load_pairs(["Cats sleep. They dream, too."], pairs="first")[0]
@@ -108,31 +108,33 @@ def load_pairs(
     """
     names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else list(columns)
     if pairs == "columns":
-        hint = ' To pair the first sentence of the documents of one column with the rest, add pairs="first".'
+        hint = ' To pair the first sentence of each document with the rest of it, pass pairs="first".'
         _require_two("columns", names, hint)
     name, table = source_name(source), read_flat_table(source, names, split=split, streaming=streaming)
     if pairs == "first":
         column = text_column(table, names[0] if len(names) == 1 else None, name)
-        return _cleaned(table, RowFilter(name, [column], PAIR, require_language("language", language)))
+        return _filter_rows(table, RowFilter(name, [column], PAIR, require_language("language", language)))
     for column in names:
-        remedy = 'Name two of columns; for documents without titles, name their column and add pairs="first".'
+        remedy = 'Name two of them. For documents without titles, name only their column and pass pairs="first".'
         text_column(table, column, name, remedy)
     kinds = {column: kind for column, kind in column_types(table).items() if column not in names}
-    others = [column for column, kind in kinds.items() if LABEL_NAME.fullmatch(column) or _PLAIN.fullmatch(kind)]
-    return _cleaned(table, RowFilter(name, names, PAIR, others=others))
+    possible_labels = [
+        column for column, kind in kinds.items() if LABEL_NAME.fullmatch(column) or _PLAIN.fullmatch(kind)
+    ]
+    return _filter_rows(table, RowFilter(name, names, PAIR, possible_labels=possible_labels))
 
 
 def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")) -> Dataset:
     """A Dataset with the columns ``sentence`` and ``translation``.
 
-    White space at both ends of a text is removed. Rows without one of the two are left out and counted;
-    :func:`describe` shows the count.
+    White space at both ends of a text is removed. Rows in which one of the two is missing are dropped and
+    counted; :func:`describe` shows the count.
 
     Args:
-        source: as for :func:`load_sentences`, of pairs. A .tsv of two columns needs no heading; ``paste`` makes one of
-            two text files with as many lines.
-        languages: the columns of the sentence and of the translation, which may be fields under ``translation``, as in
-            data sets of the hub. A table with the columns ``sentence`` and ``translation`` needs none.
+        source: as for :func:`load_sentences`, but with pairs. A .tsv with two columns needs no heading; ``paste`` joins
+            two text files with the same number of lines into one.
+        languages: the column of the sentence and the column of its translation. They may be fields of ``translation``,
+            as in data sets on the hub. Not needed if the columns are called ``sentence`` and ``translation``.
     """
     _require_two("languages", languages)
     name, table = source_name(source), read_flat_table(source, languages, heading=False)
@@ -140,26 +142,26 @@ def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")
     choices = (languages, [f"translation.{language}" for language in languages], _TRANSLATED)
     columns = next((names for names in choices if {*names} <= {*known}), languages)
     for column in columns:
-        remedy = "Name the sentence's and the translation's by languages=...; a text file of pairs is to end in .tsv."
+        remedy = "Pass both column names as languages=...; the name of a text file of pairs must end in .tsv."
         text_column(table, column, name, remedy)
-    return _cleaned(table, RowFilter(name, [*columns], _TRANSLATED, repeats=True))
+    return _filter_rows(table, RowFilter(name, [*columns], _TRANSLATED, keep_repeats=True))
 
 
 def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
-    """A Dataset with the columns ``sentence1``, ``sentence2`` and ``score``, of every row.
+    """A Dataset with the columns ``sentence1``, ``sentence2`` and ``score``. No row is dropped.
 
     Args:
         source: as for :func:`load_sentences`, with these columns.
-        split: the split to read of a name on the hub.
+        split: the split to read from the hub.
 
     Raises:
-        ValueError: a text is empty or a score no finite number; the message names the row.
+        ValueError: a text is empty, or a score is not a finite number; the message names the row.
     """
     name = source_name(source)
     table = read_table(source, [*_GRADED], split=split)
     if missing := [column for column in _GRADED if column not in (found := column_types(table))]:
         raise ValueError(
-            f"{name} has the columns {', '.join(found)}, and no {missing[0]!r}: graded pairs have sentence1, sentence2 "
+            f"{name} has the columns {', '.join(found)}, but no {missing[0]!r}. Graded pairs need sentence1, sentence2 "
             "and score."
         )
     table = table.select_columns([*_GRADED])
@@ -167,18 +169,18 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
     for number, row in enumerate(table):
         score = _number(row["score"])
         for column, value in row.items():
-            is_right = math.isfinite(score) if column == "score" else isinstance(value, str) and strip(value)
-            if not is_right:
+            is_valid = math.isfinite(score) if column == "score" else isinstance(value, str) and strip(value)
+            if not is_valid:
                 wanted = "a number with a decimal point, such as 3.5" if column == "score" else "a text"
                 raise ValueError(
-                    f"{name}, row {number}: {column} must be {wanted}, got {value!r:.80}. Fix the row or leave it out."
+                    f"{name}, row {number}: {column} must be {wanted}, got {value!r:.80}. Fix or remove the row."
                 )
         rows.append({**row, "score": score})
     return Dataset.from_list(rows, features=_GRADED)
 
 
 def _number(value: Any) -> float:
-    """The number, nan if it is none."""
+    """The value as a number; nan if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -190,12 +192,12 @@ def _require_two(argument: str, names: Sequence[str], hint: str = "") -> None:
         raise ValueError(f"{argument} must be two names, got {names!r}.{hint}")
 
 
-def _cleaned(table: Any, row_filter: RowFilter) -> Any:
-    """The rows of a table that are right, and the counts of the others."""
+def _filter_rows(table: Any, row_filter: RowFilter) -> Any:
+    """Apply the filter to a table. The Dataset carries the filter's counts, and a stream reports them at its end."""
     features = Features({name: Value("string") for name in row_filter.names})
     if isinstance(table, IterableDataset):
         return filter_stream(table, row_filter, features)
-    with naming(row_filter.source):
+    with source_errors(row_filter.source):
         data = table.map(
             row_filter, batched=True, batch_size=10_000, features=features, remove_columns=table.column_names,
             load_from_cache_file=False, desc=f"read {row_filter.source}",

@@ -1,4 +1,4 @@
-"""Rows that are trained on, and the counts of those that are left out."""
+"""Selects the rows to train on, and counts the rows that it drops."""
 
 from __future__ import annotations
 
@@ -20,63 +20,63 @@ PAIR = ("sentence", "other")
 
 @dataclass(frozen=True)
 class Reading:
-    """What a reader found: the rows of the source, and those that it left out."""
+    """A reader's counts of the rows in the source and of the rows that it dropped."""
 
     rows: int
-    left_out: Mapping[str, int]  #: numbers of rows by what is wrong with them
-    columns: tuple[str, ...] = ()  #: that were read, where the source names them
+    dropped: Mapping[str, int]  #: number of dropped rows by fault
+    columns: tuple[str, ...] = ()  #: names of the columns that were read, if the source has names
 
 
 def set_reading(dataset: Dataset, reading: Reading | None) -> Dataset:
-    """Let a Dataset carry what its reader found, for :func:`describe`. Datasets made of it carry nothing."""
+    """Attach a reader's counts to a Dataset, for :func:`describe`. Datasets derived from it don't have them."""
     dataset.reading = reading
     return dataset
 
 
 def get_reading(dataset: Any) -> Reading | None:
-    """What the reader of a Dataset found; None for a Dataset from elsewhere."""
+    """The counts of the reader that returned a Dataset; None for any other Dataset."""
     return getattr(dataset, "reading", None)
 
 
 @dataclass
 class RowFilter:
-    """Makes rows of batches, and leaves out and counts those that are empty, repeated or equal.
+    """Turns batches into rows. Drops and counts empty rows, repeated rows and pairs of equal texts.
 
-    With a language, each text is cut into its sentences or, for a pair, into the first and the rest.
+    With a language, each text is cut into sentences or, for a pair, into the first sentence and the rest.
     """
 
     source: str
     columns: list[str]
     names: tuple[str, ...]
     language: str | None = None
-    repeats: bool = False  #: are kept
-    others: Sequence[str] = ()  #: columns that may say which pairs belong together
-    values: dict[str, list[str]] = field(default_factory=dict)  #: the first few different ones of each
-    uncut: int = 0
+    keep_repeats: bool = False
+    possible_labels: Sequence[str] = ()  #: columns that may say which pairs belong together
+    values: dict[str, list[str]] = field(default_factory=dict)  #: the first few distinct values of each possible label
+    uncut: int = 0  #: number of documents that were not cut into sentences
     counts: Counter[str] = field(default_factory=lambda: Counter(rows=0, empty=0))
     seen: set[int] = field(default_factory=set)
 
     @property
     def columns_to_read(self) -> list[str]:
-        """The columns of the source that a batch must have."""
-        return [*self.columns, *self.others]
+        """The columns of the source that a batch must contain."""
+        return [*self.columns, *self.possible_labels]
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
-        for name in self.others:
-            if len(self.values.get(name, ())) <= LABEL_VALUES:  # otherwise Python's values need not be made of Arrow's
+        for name in self.possible_labels:
+            if len(self.values.get(name, ())) <= LABEL_VALUES:  # more values are not a label: skip the conversion
                 self._require_one_label(name, batch[name])
         rows: _Rows = list(zip(*(map(present, batch[column]) for column in self.columns), strict=True))
         self.counts["rows"] += len(rows)
-        rows = self._kept("empty", rows, all)
+        rows = self._keep("empty", rows, all)
         if self.names == PAIR:
             if self.language is not None:
                 parts = [self._split(text) for (text,) in rows]
-                rows = self._kept("of one sentence", [(first, " ".join(rest)) for first, *rest in parts], all)
-            rows = self._kept("of equal texts", rows, lambda row: row[0] != row[1])
-        rows = self._kept("repeated", rows, self._is_new)
+                rows = self._keep("of one sentence", [(first, " ".join(rest)) for first, *rest in parts], all)
+            rows = self._keep("of equal texts", rows, lambda row: row[0] != row[1])
+        rows = self._keep("repeated", rows, self._is_new)
         if len(self.names) == 1 and self.language is not None:
             rows = [(part,) for (text,) in rows for part in self._split(text)]
-            rows = self._kept("repeated sentences", rows, lambda row: self._is_new((*row, "sentence")))
+            rows = self._keep("repeated sentences", rows, lambda row: self._is_new((*row, "sentence")))
         return {name: [row[index] for row in rows] for index, name in enumerate(self.names)}
 
     def _split(self, text: str) -> list[str]:
@@ -85,7 +85,7 @@ class RowFilter:
         return parts
 
     def warn_of_rows(self) -> None:
-        """Warn of pairs that may not belong together, and of documents in which no end of a sentence was found."""
+        """Warn about pairs that may not belong together, and about documents in which no sentence end was found."""
         for name, values in self.values.items():
             if fault := find_negative_labels(name, values, self.counts["rows"]):
                 warn(
@@ -94,13 +94,14 @@ class RowFilter:
                 )
         if 2 * self.uncut > self.counts["rows"] - self.counts["empty"]:
             warn(
-                f"{self.source}: {self.uncut:,} documents were not cut into sentences by the rules for "
-                f"{self.language!r}: no marks in them end one, as in Thai, in Lao or where a line does. Cut "
-                "them by a library for the language, or at line breaks, and give one sentence a row."
+                f"{self.source}: {self.uncut:,} documents were not cut into sentences, because the rules for "
+                f"{self.language!r} found no mark that ends one. Thai and Lao have no such marks, and in some texts "
+                "only a line break ends a sentence. Cut the documents with a library for their language, or at line "
+                "breaks, and provide one sentence per row."
             )
 
     def _require_one_label(self, name: str, values: list[Any]) -> None:
-        """Note the first few different values, of which a column named as a label may have one."""
+        """Collect the first few distinct values. A column whose name says that it is a label may have only one."""
         seen = self.values.setdefault(name, [])
         for row, value in enumerate(map(str, values), self.counts["rows"]):
             if value in seen:
@@ -111,35 +112,35 @@ class RowFilter:
             if fault := find_mixed_labels(name, seen):
                 raise ValueError(
                     f"{self.source}: the column {name!r} is {seen[0]!r} in row 0 and {value!r} in row {row}. Every row "
-                    f"is trained as a pair that belongs together. {fault.remedy}"
+                    f"would be trained as a pair that belongs together. {fault.remedy}"
                 )
 
-    def _kept(self, fault: str, rows: _Rows, is_right: Callable[[tuple[str, ...]], bool]) -> _Rows:
-        kept = [row for row in rows if is_right(row)]
+    def _keep(self, fault: str, rows: _Rows, is_valid: Callable[[tuple[str, ...]], bool]) -> _Rows:
+        kept = [row for row in rows if is_valid(row)]
         self.counts[fault] += len(rows) - len(kept)
         return kept
 
     def _is_new(self, row: tuple[str, ...]) -> bool:
         key = hash(row)
         if key in self.seen:
-            return self.repeats
+            return self.keep_repeats
         self.seen.add(key)
         return True
 
     def reading(self) -> Reading:
-        """The counts of the rows so far."""
-        left_out = {kind: count for kind, count in self.counts.items() if kind != "rows"}
-        named = () if self.columns in (["text"], ["sentence"]) else tuple(self.columns)  # of a file without names
-        return Reading(self.counts["rows"], left_out, named)
+        """The counts so far."""
+        dropped = {kind: count for kind, count in self.counts.items() if kind != "rows"}
+        has_names = self.columns not in (["text"], ["sentence"])  # these are used for a source without names
+        return Reading(self.counts["rows"], dropped, tuple(self.columns) if has_names else ())
 
     def require_rows(self, count: int) -> None:
-        """Refuse a source most of whose sentences, or all of whose pairs, were left out."""
-        lost = self.counts["empty"] + self.counts["repeated"]
-        if not count or (len(self.names) == 1 and 2 * lost > self.counts["rows"]):
+        """Refuse a source if over half of its sentences or all of its pairs were dropped."""
+        dropped = self.counts["empty"] + self.counts["repeated"]
+        if not count or (len(self.names) == 1 and 2 * dropped > self.counts["rows"]):
             columns = f"column={self.columns[0]!r}" if len(self.columns) == 1 else f"columns={tuple(self.columns)}"
-            remedy = " If it is, leave them out first, with pandas for example." if count else ""
+            remedy = " If it is, remove these rows first, for example with pandas." if count else ""
             raise ValueError(
-                f"{self.source}: of {self}, {'few' if count else 'none'} are left. Is {columns} right?{remedy}"
+                f"{self.source}: {self}; {'few' if count else 'none'} are left. Check that {columns} is right.{remedy}"
             )
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""Filtered streams. The only module that uses names of ``datasets`` that are not public.
+"""Filters streams. Only this module uses private names of ``datasets``.
 
-``IterableDataset.map`` can't replace it: the filter's state belongs to one pass, and must be reported at its end.
+``IterableDataset.map`` is not enough: each pass needs a new filter, whose counts are reported at the end of the pass.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from datasets.iterable_dataset import _BaseExamplesIterable
 
 from st_contrastive._checks import warn
 from st_contrastive.inputs.row_filter import RowFilter
-from st_contrastive.inputs.tables import naming
+from st_contrastive.inputs.tables import source_errors
 
 _BATCH = 1000
-#: Number of recent rows among which repeats are found.
+#: Repeats are found among this many recent rows.
 RECENT_ROWS = 1_000_000
 
 
 def filter_stream(stream: IterableDataset, row_filter: RowFilter, features: Features) -> IterableDataset:
-    """The rows of a stream that the filter keeps. Shuffling and epochs reach the stream inside."""
+    """Filter the rows of a stream. Shuffling and setting the epoch still affect the stream inside."""
     filtered = stream.map(features=features)
     filtered._ex_iterable = _FilteredRows(filtered._ex_iterable.ex_iterable, row_filter, features)
     return filtered
 
 
 class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
-    """Examples behind an IterableDataset. Each pass has a new copy of the filter.
+    """The filtered examples of an IterableDataset. Each pass uses a new copy of the filter.
 
-    The state is the number of rows returned. A resumed pass reads the rows before them again, because the filter must
-    know them to find repeats.
+    The state is the number of rows returned so far. A resumed pass reads these rows again, because the filter must see
+    them to find repeats.
     """
 
     def __init__(self, ex_iterable: Any, row_filter: RowFilter, features: Features) -> None:
@@ -53,9 +53,9 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
 
     def _rows(self) -> Iterator[dict[str, str]]:
         row_filter, count = copy.deepcopy(self.row_filter), 0
-        self.ex_iterable._init_state_dict()  # datasets would go on where an earlier pass ended
+        self.ex_iterable._init_state_dict()  # otherwise datasets would continue where an earlier pass ended
         examples = (example for _, example in self.ex_iterable)
-        with naming(row_filter.source):
+        with source_errors(row_filter.source):
             while batch := list(islice(examples, _BATCH)):
                 columns = row_filter({name: [row.get(name) for row in batch] for name in row_filter.columns_to_read})
                 rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
@@ -67,7 +67,7 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
                 yield from rows
         row_filter.warn_of_rows()
         row_filter.require_rows(count)
-        warn(f"{row_filter.source} was read once: {row_filter}, which are left out.")
+        warn(f"{row_filter.source} was read once: {row_filter}. Rows with a fault were dropped.")
 
     def _init_state_dict(self) -> dict[str, Any]:
         self._state_dict = {"rows": 0, "type": type(self).__name__}
@@ -84,7 +84,7 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
 
     @property
     def num_shards(self) -> int:
-        # Files differ in length: processes that each read other files would make different numbers of steps.
+        # Files differ in length, so processes that read different files would make different numbers of steps.
         return 1
 
     @property

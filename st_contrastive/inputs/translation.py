@@ -1,4 +1,4 @@
-"""Translation of a corpus into a file of pairs, by a sequence-to-sequence model or any function."""
+"""Translates a corpus into a file of pairs, with a sequence-to-sequence model or any function."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from st_contrastive._checks import require_texts, warn
 from st_contrastive._files import checkpoint_name
 from st_contrastive.inputs.builders import Sentences, iter_texts
 
-_SAVE_EVERY = 256  # sentences, which are also sorted by length together
+_SAVE_EVERY = 256  # sentences per write; only these are sorted by length
 
 
 class Translator:
-    """A MarianMT or T5 model as a function on lists of sentences.
+    """A MarianMT or T5 model that is called with a list of sentences.
 
-    ``num_truncated`` counts the sentences that reached ``max_length``, or whose translation did; they may be cut.
+    ``num_truncated`` counts the sentences that may be cut: they or their translations reached ``max_length``.
 
     Args:
         model: folder or hub name of a model with safetensors weights.
-        prefix: text before each sentence, such as ">>deu<< " for a Marian model of several target languages, or
+        prefix: text put before each sentence, such as ">>deu<< " for a Marian model with several target languages, or
             "translate English to German: " for T5.
-        max_length: limit on the tokens read of a sentence, and on the tokens generated for it.
-        device: None takes the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
+        max_length: limit on the tokens of a sentence, and on the tokens of its translation.
+        device: None uses the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
     """
 
     @checked
@@ -51,12 +51,12 @@ class Translator:
         self.tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         tasks = getattr(self.model.config, "task_specific_params", None) or {}
         prefixes = [options["prefix"] for options in tasks.values() if "prefix" in options]
-        several = hasattr(self.tokenizer, "src_lang") or getattr(self.tokenizer, "supported_language_codes", None)
-        if prefix is None and (prefixes or several):
+        has_languages = hasattr(self.tokenizer, "src_lang") or getattr(self.tokenizer, "supported_language_codes", None)
+        if prefix is None and (prefixes or has_languages):
             known = ", ".join(map(repr, prefixes)) or "'>>deu<< '"
             raise ValueError(
-                f"prefix is missing: model {name} has several tasks or languages. Name one, such as {known}, or give "
-                "translate_corpus a function."
+                f"prefix is missing: model {name} has several tasks or languages. Pass one, such as {known}, or pass "
+                "a function to translate_corpus."
             )
         self.prefix = prefix or ""
         if device is None:
@@ -67,7 +67,7 @@ class Translator:
         self.settings = {"model": name, "prefix": self.prefix, "max_length": max_length, "num_beams": num_beams}
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
-        """The translations, in the order of the sentences."""
+        """Translate sentences. The translations are in the order of the sentences."""
         sentences = list(require_texts("sentences", sentences))
         order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
         translations: dict[int, str] = {}
@@ -97,35 +97,38 @@ def translate_corpus(
     output: str | os.PathLike[str],
     translate: Callable[[list[str]], list[str]],
 ) -> Path:
-    """Translate a corpus into a .jsonl of ``{"sentence": ..., "translation": ...}`` lines.
+    """Translate a corpus into a .jsonl file with lines of the form ``{"sentence": ..., "translation": ...}``.
 
-    Stopped at any moment and called again with the same corpus and settings, it continues; until ``output`` is complete
-    it is named ``<output>.partial``. At the end a warning counts empty translations and those that may be cut.
+    An interrupted translation continues if the function is called again with the same corpus and settings. Until the
+    file is complete, it is called ``<output>.partial``. At the end, a warning counts the translations that are empty or
+    may be cut.
 
     Args:
         output: the file to write, which :func:`load_translations` reads.
         translate: a :class:`Translator`, or a function from a list of sentences to the list of their translations.
 
     Raises:
-        ValueError: ``output`` is of another corpus or other settings.
+        ValueError: ``output`` holds translations of another corpus, or was written with other settings.
     """
     path = Path(output).expanduser()
     if path.suffix != ".jsonl":
         raise ValueError(f"output must end in .jsonl, got {path}.")
     texts = iter(iter_texts(sentences))
-    texts = chain([next(texts)], texts)  # an empty corpus is refused before any file is made
+    texts = chain([next(texts)], texts)  # refuse an empty corpus before creating a file
     settings_path, partial = (path.with_name(path.name + ending) for ending in (".settings.json", ".partial"))
     settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
-    begun, done = path if path.exists() else partial, 0
-    if begun.exists():
-        noted = settings_path.read_text(encoding="utf-8") if settings_path.exists() else "null"
-        if noted != settings:
-            raise ValueError(f"output: {begun} was made with other settings, {noted:.200}. Delete it to start again.")
-        with begun.open("r+b") as file:
-            done = _skip(texts, file, begun)
-    if begun == path:
+    existing, done = path if path.exists() else partial, 0
+    if existing.exists():
+        saved_settings = settings_path.read_text(encoding="utf-8") if settings_path.exists() else "null"
+        if saved_settings != settings:
+            raise ValueError(
+                f"output: {existing} was written with other settings, {saved_settings:.200}. Delete it to start again."
+            )
+        with existing.open("r+b") as file:
+            done = _skip(texts, file, existing)
+    if existing == path:
         if next(texts, None) is not None:
-            raise ValueError(f"output {path} exists and ends before the corpus does. Name another file.")
+            raise ValueError(f"output {path} exists, but has fewer sentences than the corpus. Name another file.")
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     settings_path.write_text(settings, encoding="utf-8")
@@ -136,7 +139,7 @@ def translate_corpus(
 
 
 def _translate(texts: Iterator[str], translate: Callable[[list[str]], list[str]], file: BinaryIO, done: int) -> None:
-    """Append the pairs of the texts that are left."""
+    """Translate the remaining texts and append the pairs to the file."""
     count, empty, num_truncated = 0, 0, getattr(translate, "num_truncated", 0)
     with tqdm(desc="translate", unit=" sentences", initial=done) as bar:
         while batch := list(islice(texts, _SAVE_EVERY)):
@@ -157,16 +160,18 @@ def _translate(texts: Iterator[str], translate: Callable[[list[str]], list[str]]
 
 
 def _skip(sentences: Iterator[str], file: BinaryIO, path: Path) -> int:
-    """Skip the sentences that the file has; a half line at its end, which a killed run leaves, is removed."""
+    """Skip the sentences that the file already has. Remove a half line at its end, which a killed run leaves behind."""
     count, end = 0, 0
     for line in file:
         if not line.endswith(b"\n"):
             file.truncate(end)
             break
         sentence = None
-        with suppress(KeyError, TypeError, ValueError):  # of a file of something else
+        with suppress(KeyError, TypeError, ValueError):  # the file may hold something else
             sentence = json.loads(line)["sentence"]
         if sentence is None or sentence != next(sentences, None):
-            raise ValueError(f"output: {path} is of another corpus: sentence {count + 1} differs. Name another file.")
+            raise ValueError(
+                f"output: {path} holds translations of another corpus: sentence {count + 1} differs. Name another file."
+            )
         count, end = count + 1, end + len(line)
     return count

@@ -135,10 +135,10 @@ def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEval
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
     )
     # For describe: the rows that both readings dropped.
-    left_out = {**read.left_out, "held out": len(documents) - len(rest)}
+    dropped = {**read.dropped, "held out": len(documents) - len(rest)}
     if run.segment is not None and body == "sentence":
         rest = inputs.load_sentences(rest, column=body, segment=run.segment, repeats=run.repeats)
         again = get_reading(rest)
-        left_out = {**(again.left_out if again else {}), **left_out}
-    set_reading(rest, replace(read, left_out=left_out))
+        dropped = {**(again.dropped if again else {}), **dropped}
+    set_reading(rest, replace(read, dropped=dropped))
     return rest, evaluator

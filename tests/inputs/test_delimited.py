@@ -127,7 +127,7 @@ def test_quotes_of_a_tsv_that_quotes_nothing(tmp_path):
     rows = [[str(n), text] for n, text in enumerate(texts)]
     data = load_sentences(write(tmp_path / "c.tsv", lines(["id", "text"], rows, "\t")), column="text")
     assert data["sentence"][:] == texts[:-1]
-    assert get_reading(data).left_out["empty"] == 1
+    assert get_reading(data).dropped["empty"] == 1
 
 
 @pytest.mark.parametrize("heading", ["id\ttext", '"id"\t"text"'])

@@ -107,7 +107,7 @@ WRONG = {
         '{"query": "a", "pos": ["b"], "neg": ["c"]}\n' * 3,
         r"query, pos \(list of string\), neg",
     ),
-    "wide.csv": (b"a\nx, y\nz, w\n", "line 2: the row has 2 fields, and the heading 1.*quoted"),
+    "wide.csv": (b"a\nx, y\nz, w\n", "line 2: the row has 2 fields, but the heading has 1 .*quoted"),
     "ids.jsonl": (b'{"data": [1, 2]}\n', "no column of text"),
     "blank.txt": (b"\n\n\na\n", "4 rows, 3 empty.*column='text'"),
     "same.txt": (b"a\na\na\nb\na\n", "3 repeated"),

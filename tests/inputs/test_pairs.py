@@ -102,8 +102,8 @@ def test_the_first_sentence_and_the_rest(tmp_path):
     ):
         assert pairs_of(data) == FIRST
         reading = get_reading(data)
-        assert (reading.left_out["of one sentence"], reading.left_out["of equal texts"]) == (1, 1)
-        assert reading.rows == 2 + sum(reading.left_out.values())
+        assert (reading.dropped["of one sentence"], reading.dropped["of equal texts"]) == (1, 1)
+        assert reading.rows == 2 + sum(reading.dropped.values())
     with pytest.warns(UserWarning, match="6 rows, 1 empty, 1 of one sentence, 1 of equal texts, 1 repeated"):
         assert pairs_of(load_pairs(path, pairs="first", streaming=True)) == FIRST
     german = ["Am 12. April kam er. Dann ging er."]
@@ -193,7 +193,7 @@ def test_the_report_of_pairs(build):
     model.max_seq_length = limit
     assert describe(data, model) == report
     unread = describe(Dataset.from_dict({"title": ["a", "a", "", "b"], "body": ["b", "b", "c", "b"]}), model)
-    assert (unread.rows, unread.faults, unread.left_out) == (4, {"empty": 1, "repeated": 1}, False)
+    assert (unread.rows, unread.faults, unread.is_filtered) == (4, {"empty": 1, "repeated": 1}, False)
 
 
 def test_a_sample_is_called_one(build, monkeypatch):
@@ -228,7 +228,7 @@ def test_graded_pairs(tmp_path, name, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("sentence1,sentence2\na,b\n", "g.csv has the columns sentence1, sentence2, and no 'score'"),
+        ("sentence1,sentence2\na,b\n", "g.csv has the columns sentence1, sentence2, but no 'score'"),
         ("sentence1,sentence2,score\na,b,1\na,b,high\n", "g.csv, row 1: score must be .*'high'"),
         ("sentence1,sentence2,score\na,b,1\na,,2\n", "row 1: sentence2 must be a text, got ''"),
         ("sentence1,sentence2,score\na,\\N,2\n", "row 0: sentence2 must be a text"),

@@ -53,7 +53,7 @@ def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
     rows.to_csv(tmp_path / "c.csv")
     data = load_sentences(tmp_path / "c.csv", column="body")
     assert data["sentence"][:6] == [word for word in words if word][:6]
-    assert get_reading(data).left_out["empty"] == 1
+    assert get_reading(data).dropped["empty"] == 1
     multiline = write(tmp_path / "m.csv", 'body\n"one\ntwo"\nthree\n')
     assert load_sentences(multiline)["sentence"][:] == ["one\ntwo", "three"]
     nested = write(tmp_path / "n.jsonl", '{"doc": {"body": "a", "id": 1}}\n{"doc": {"body": "b", "id": 2}}\n')
@@ -73,7 +73,7 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
     write(tables / "b.csv", "id;body\n2;b, c\n")
     assert load_sentences(tables)["sentence"][:] == ["a", "b, c"]
     write(tables / "c.txt", "d\n")
-    with pytest.raises(ValueError, match=r"tables must hold files of one kind .*, and holds csv and text"):
+    with pytest.raises(ValueError, match=r"tables must hold files of one kind .*, but holds csv and text"):
         load_sentences(tables)
     for name in ("train-00000-of-00001.txt", "test.txt"):
         write(tmp_path / "split" / name, "a\n")
@@ -83,10 +83,10 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
             load_sentences(tmp_path / folder)
     write(tables / "c.csv", "Id,Body\n3,e\n")
     (tables / "c.txt").unlink()
-    with pytest.raises(ValueError, match=r"c\.csv has the columns Id, Body, and .*a\.csv id, body"):
+    with pytest.raises(ValueError, match=r"c\.csv has the columns Id, Body, but .*a\.csv has id, body"):
         load_sentences(tables, column="body")
     (tables / "c.csv").replace(tables / "a.csv")
-    with pytest.raises(ValueError, match=r"b\.csv has the columns id, body, and .*a\.csv Id, Body"):
+    with pytest.raises(ValueError, match=r"b\.csv has the columns id, body, but .*a\.csv has Id, Body"):
         load_sentences(tables, column="body")
     write(tmp_path / "json" / "a.jsonl", '{"body": "a"}\n')
     write(tmp_path / "json" / "b.jsonl", '{"body": "b", "tags": "c"}\n')
@@ -122,7 +122,7 @@ def test_every_row_is_kept_or_counted(rows):
     rows = [*rows, *(f"filler {n}" for n in range(len(rows) + 1))]  # most of them are new
     data = load_sentences(rows)
     reading = get_reading(data)
-    assert reading.rows == len(rows) == len(data) + sum(reading.left_out.values())
+    assert reading.rows == len(rows) == len(data) + sum(reading.dropped.values())
     assert data["sentence"][:] == list(dict.fromkeys(text for text in data["sentence"][:]))
     assert set(data["sentence"][:]) <= {row.strip().strip("\ufeff").strip() for row in rows}
     assert not any(text == "" for text in data["sentence"])
@@ -193,9 +193,9 @@ def test_the_report_of_what_did_not_come_from_load_sentences(build, tmp_path):
     model = build("bert")
     for data in (["a", "", "b", "a"], Dataset.from_dict({"t": ["a", None, "b", "a"]})):
         report = describe(data, model)
-        assert (report.rows, report.texts, report.left_out) == (4, 4, False)
+        assert (report.rows, report.texts, report.is_filtered) == (4, 4, False)
         assert report.faults == {"empty": 1, "repeated": 1}
-        assert "still there" in str(report)
+        assert "Still there" in str(report)
     stream = load_sentences(write(tmp_path / "c.txt", "a\n" + "".join(f"{n}\n" for n in range(1500))), streaming=True)
     with pytest.warns(UserWarning, match="stream.* first 1,000 rows"):
         assert describe(stream, model).texts == 1000

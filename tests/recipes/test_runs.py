@@ -341,8 +341,8 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
     assert not any(part in trained for body in held_out for part in body.split(". "))
     reading = get_reading(dataset)
     parts = 3 if dataset.column_names == ["sentence"] and segment else 1  # of a document
-    left_out = reading.left_out
-    assert reading.rows - left_out.get("repeated", 0) - left_out["held out"] == len(dataset) / parts
+    dropped = reading.dropped
+    assert reading.rows - dropped.get("repeated", 0) - dropped["held out"] == len(dataset) / parts
 
 
 @pytest.mark.parametrize("segment", [{}, {"segment": "en"}])
