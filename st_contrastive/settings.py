@@ -1,7 +1,7 @@
-"""The settings of a run, except the arguments of its loss and of the Trainer: their names, types and help.
+"""Names, types and help texts of a run's settings, without the arguments of the loss and of the Trainer.
 
-These fields are the options of ``st-contrastive train``, and the names in its files and in ``recipes.run``. Nothing
-here imports torch, which takes seconds, because the help must not wait for it.
+Each field is an option of ``st-contrastive train``, an entry of its YAML files and an argument of ``recipes.run``.
+This module must not import torch, which takes seconds, because the help would have to wait for it.
 """
 
 # ruff: noqa: RUF009 - each call creates a field
@@ -24,9 +24,9 @@ def _setting(metavar: str, text: str) -> Any:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of a run. ``None`` means that a setting is not set."""
+    """Settings of a run. ``None`` means "not set"."""
 
-    recipe: str | None = _setting("NAME", "own-text, or another name that st-contrastive recipes lists")
+    recipe: str | None = _setting("NAME", "own-text, or another recipe listed by st-contrastive recipes")
     loss: str | None = _setting("NAME", f"{', '.join(METHODS)}; or a loss of your own, my_module:MyLoss")
     model: Location | None = _setting("NAME", "encoder to start from: a folder or a hub name")
     data: Location | None = _setting(
@@ -54,21 +54,19 @@ class RunSettings:
     )
     dev: Location | None = _setting(
         "FILE",
-        "how to score the model before and after training: a file of graded pairs (sentence1, sentence2, score), "
-        "stsb (the STS Benchmark), or corpus, a test on documents that are held out of --data. The best weights are "
-        "saved, which may be those that you started from",
+        "data for scoring before and after training: a file of graded pairs (sentence1, sentence2, score), stsb (the "
+        "STS Benchmark), or corpus, a test on documents held out of --data. The best weights are saved, which may be "
+        "the initial ones",
     )
     mix: PositiveShare | None = _setting(
         "SHARE",
-        "also score a weighted average of the trained weights (this share) and the weights before training; without "
-        "--dev, save it",
+        "also score a weighted average of the trained weights (this share) and the initial weights; without --dev, "
+        "save the average",
     )
     stage1: Mapping[str, Any] | str | None = _setting(
-        "SETTINGS", 'infocse: settings that differ in the first stage, such as "{learning_rate: 1e-4}"'
+        "SETTINGS", 'infocse: settings to change for the first stage, such as "{learning_rate: 1e-4}"'
     )
     pooling: PoolingName | None = _setting(
-        "NAME", f"{', '.join(POOLINGS)}; default: that of the model, or of the loss's paper"
+        "NAME", f"{', '.join(POOLINGS)}; default: the model's pooling, or the one in the loss's paper"
     )
-    max_length: int | None = _setting(
-        "N", "number of tokens to which training truncates a text; default: that of the model"
-    )
+    max_length: int | None = _setting("N", "truncate texts to this many tokens in training; default: the model's limit")

@@ -12,15 +12,15 @@ from io import TextIOWrapper
 
 from st_contrastive import __version__
 
-# These modules import torch, which takes seconds, only when a command runs. --help does not need it.
+# These modules import torch only when a command runs, because it takes seconds and --help does not need it.
 from st_contrastive.cli import describe, evaluate, recipes, search, train, translate
 from st_contrastive.cli._quiet import quiet
 from st_contrastive.cli._user_errors import UserError, as_options, did_you_mean
 
 _COMMANDS = (train, describe, evaluate, search, recipes, translate)
-#: An option as it is typed, up to a "=". A text that only begins with dashes is a query.
+#: An option as typed, up to a "=". Any other text that begins with dashes is a query.
 _OPTION = re.compile(r"^--([a-zA-Z][\w-]*)(?==|$)")
-#: Exit code for output that is no longer read: 128 + SIGPIPE, as in shells.
+#: Exit code for a closed output pipe: 128 + SIGPIPE, as in shells.
 _CLOSED_PIPE = 141
 
 
@@ -33,7 +33,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
     )
     if sum(word.partition("=")[0] == "--column" for word in argv) > 1:  # argparse would take the last one
-        parser.error("--column is given twice: name both columns in one option, as in --column title,body")
+        parser.error("--column appears twice: name both columns in one option, as in --column title,body")
     if argv[:1] == ["train"]:
         return train.parse(_underscored(argv[1:]))
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
@@ -53,7 +53,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     ]:
         nearest = did_you_mean(_underscored(unknown)[0], options)
         if not nearest and argv[0] == "search":
-            nearest = " A query that begins with dashes goes behind a bare --, at the end."
+            nearest = " Put a query that begins with dashes at the end, after a bare --."
         command_parser.error(f"unknown option {unknown[0]}.{nearest}")
     parsed, rest = parser.parse_known_args([argv[0], *words])
     if rest:
@@ -62,7 +62,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _underscored(words: Sequence[str], known: Iterable[str] | None = None) -> list[str]:
-    """The words, with underscores in the names of options: the known ones, or all. Words behind "--" are unchanged."""
+    """The words, with underscores in the names of known options, or of all. Words after "--" are unchanged."""
     end = words.index("--") if "--" in words else len(words)
     spelled = []
     for word in words[:end]:
@@ -74,15 +74,15 @@ def _underscored(words: Sequence[str], known: Iterable[str] | None = None) -> li
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code.
 
-    The code is 0, 1 if a run collapsed, 2 for bad input, which is reported in one line on the error stream, 130 after
-    Ctrl-C, or 141 if the output is no longer read, as after ``| head``. Only the first of several processes prints.
+    The code is 0, 1 if a run collapsed, 2 for bad input, which is reported in one line on stderr, 130 after Ctrl-C, or
+    141 if the output pipe is closed, as by ``| head``. If there are several processes, only the first one prints.
     """
     argv = sys.argv[1:] if argv is None else argv
     is_first = os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
         if not is_first:
             stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w", encoding="utf-8"))))
-        elif isinstance(sys.stdout, TextIOWrapper):  # the terminal may lack a character of a text
+        elif isinstance(sys.stdout, TextIOWrapper):  # the terminal may not be able to show a character
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             args = parse(argv)
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if isinstance(error.__cause__, BrokenPipeError):
                 _discard_output()
                 return _CLOSED_PIPE
-            # A single process of several may fail.
+            # If only one of several processes fails, say which.
             rank = "" if is_first else f" (process {os.environ['RANK']})"
             print(f"st-contrastive{rank}: {as_options(str(error))}", file=sys.stderr, flush=True)
             return 2
@@ -108,5 +108,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Send the rest of the output nowhere: Python would report the closed pipe once more at its end."""
+    """Discard the rest of the output. Python would report the closed pipe again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

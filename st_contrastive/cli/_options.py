@@ -22,7 +22,7 @@ class Options(HfArgumentParser):
         return super().add_argument(*spelled, **{**options, "default": argparse.SUPPRESS})
 
     def error(self, message: str) -> NoReturn:
-        """Print what an option without a value is for, in place of the usage."""
+        """For an option without a value, print its help instead of the usage."""
         found = re.match(r"argument (--\w+): expected", message)
         action = self._option_string_actions.get(found[1]) if found else None
         if action is None:

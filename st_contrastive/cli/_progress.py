@@ -1,4 +1,4 @@
-"""Prints the lines of a training run: its time, steps, the loss and its terms, the time left, and scores."""
+"""Prints the progress of a training run: its duration, steps, loss terms, remaining time and scores."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from transformers import TrainerCallback, TrainerState
 _NOT_TERMS = ("loss", "grad_norm", "learning_rate", "epoch")
 #: The step at which the time of a run is estimated.
 _TIMED_STEP = 10
-#: Of a checkpoint, which holds the weights and the two moments of Adam. A slow disk.
+#: Writing speed of a slow disk, to estimate the time for checkpoints (the weights and the two moments of Adam).
 _BYTES_PER_SECOND = 2e8
 
 
 class Progress(TrainerCallback):
-    """Prints a line for each of the Trainer's logs, and after ten steps how long the run takes.
+    """Prints a line for each of the Trainer's logs and, after ten steps, how long the run will take.
 
-    One object serves all stages of a run.
+    One object is used for all stages of a run.
 
     Args:
         is_silent: print nothing.
-        final_scores: how often a model is scored after the last step.
+        final_scores: how many times a model is scored after the last step.
 
     Attributes:
         has_begun: whether the checks before the first step are over.
@@ -46,7 +46,7 @@ class Progress(TrainerCallback):
         trainer.add_callback(self)
 
     def line(self, state: TrainerState, logs: dict[str, Any], left: float | None = None, metric: str = "") -> str:
-        """The line of a log, with the seconds left. It is "" without a loss or a score."""
+        """The line for a log entry, with the time left. "" if the entry has neither a loss nor a score."""
         parts = []
         if "loss" in logs:
             terms = {name: value for name, value in logs.items() if name not in _NOT_TERMS and isinstance(value, float)}
@@ -60,7 +60,7 @@ class Progress(TrainerCallback):
         return "  ".join([f"step {state.global_step}/{state.max_steps}", *parts]) if parts else ""
 
     def print_start(self, score: float, seconds: float) -> None:
-        """Print the score of the start. Later ones take as many seconds."""
+        """Print the score of the start, and expect later scores to take as many seconds."""
         self._scoring = seconds
         print(f"Score before training: {100 * score:.2f}", flush=True)
 
@@ -69,7 +69,7 @@ class Progress(TrainerCallback):
         self.has_begun, self._started, self._first_step = True, time.monotonic(), state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        """Print how long the run takes, with its evaluations and checkpoints."""
+        """Print how long the run will take, with its evaluations and checkpoints."""
         sums = getattr(self._trainer, "accum_loss_components", {}).get("train", {})
         self._terms = {name: value.clone() for name, value in sums.items() if isinstance(value, torch.Tensor)}
         left, steps = self._seconds_left(state), state.max_steps - self._first_step
@@ -89,13 +89,13 @@ class Progress(TrainerCallback):
             self._print(state, text)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Announce the last scores, which take long without a line."""
+        """Announce the last scores, because they take long and print nothing meanwhile."""
         if self.final_scores and self._scoring > 1:
             seconds = _duration(self.final_scores * self._scoring)
             self._print(state, f"Scoring the trained weights takes about {seconds}.")
 
     def _exact(self, name: str, logged: float) -> float:
-        """The mean of a term since the last log. sentence-transformers rounds what it logs to four decimals."""
+        """The mean of a term since the last log. The logged value is rounded to four decimals."""
         if name not in self._terms or not int(self._terms["steps"]):
             return logged
         mean = float(self._terms[name] / self._terms["steps"])

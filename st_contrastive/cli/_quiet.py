@@ -1,6 +1,6 @@
 """Hide the libraries' progress bars, hints and warnings while a command runs.
 
-sentence-transformers, transformers, datasets and the hub have one switch each. All are set back afterwards, because
+sentence-transformers, transformers, datasets and the hub have one switch each. All are restored afterwards, because
 ``main`` is also called inside other programs.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-#: Libraries whose hints and warnings do not help the user. Their errors are still shown.
+#: The hints and warnings of these libraries do not help the user. Their errors are still shown.
 _LOGGERS = ("sentence_transformers", "transformers", "datasets", "huggingface_hub", "accelerate", "torch", "mteb")
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    """Add the option that shows them."""
+    """Add the option ``--verbose``."""
     parser.add_argument("--verbose", action="store_true", help="show the progress bars and warnings of the libraries")
 
 
@@ -26,8 +26,8 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
 def quiet(*, warnings_shown: bool = True) -> Iterator[None]:
     """Hide the libraries' progress bars and log messages, and print each Python warning as one line.
 
-    Three kinds of warnings are ignored: those about future versions of a library, about pinned memory without a GPU,
-    and about a newer version of an MTEB task.
+    Three kinds of warnings are ignored: warnings about future versions of a library, about pinned memory without a
+    GPU, and about a newer version of an MTEB task.
 
     Args:
         warnings_shown: False hides all warnings, as in all but the first of several processes.
@@ -36,7 +36,7 @@ def quiet(*, warnings_shown: bool = True) -> Iterator[None]:
     import huggingface_hub.utils
     import transformers.utils.logging
 
-    hub: Any = huggingface_hub.utils  # both modules lack types
+    hub: Any = huggingface_hub.utils  # both modules are untyped
     transformers_logging: Any = transformers.utils.logging
     bars = (
         (transformers_logging.is_progress_bar_enabled(), transformers_logging, "progress_bar"),

@@ -21,7 +21,7 @@ class UserError(ValueError):
 
 @contextmanager
 def user_error(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
-    """Turn exceptions of these kinds into a UserError: the prefix, and the first line of the message."""
+    """Turn exceptions of these kinds into a UserError with the prefix and the first line of the message."""
     try:
         yield
     except BrokenPipeError:  # an OSError that is not the user's mistake
@@ -45,8 +45,8 @@ def as_options(message: str) -> str:
     """The message, with settings written as options.
 
     Example:
-        >>> as_options("columns=['title', 'text']: the file has no column 'text'. Leave dev='corpus' out.")
-        "--column title,text: the file has no column 'text'. Leave --dev corpus out."
+        >>> as_options("columns=['title', 'text']: the file has no column 'text'. Remove dev='corpus'.")
+        "--column title,text: the file has no column 'text'. Remove --dev corpus."
     """
     return _SETTING.sub(_as_option, message)
 
@@ -78,7 +78,7 @@ positive_number, number_above_one = _whole_number(1), _whole_number(2)
 
 
 def name(text: str) -> str:
-    """A name that is not empty. An unset shell variable would be."""
+    """A name that is not empty, as an unset shell variable would be."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty")
     return text
@@ -92,10 +92,10 @@ def query(text: str) -> str:
 
 
 def path(text: str) -> str:
-    """A name or path, with the home directory in place of ``~``."""
+    """A name or path, with ``~`` expanded to the home directory."""
     return os.path.expanduser(name(text))
 
 
 def names(text: str) -> list[str]:
-    """Names between commas."""
+    """Names separated by commas."""
     return [name(part).strip() for part in text.split(",")]

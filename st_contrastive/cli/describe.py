@@ -1,4 +1,4 @@
-"""``st-contrastive describe``: how a model reads a file, before training."""
+"""``st-contrastive describe``: reports how a model would read a file, before training."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "describe",
         help="report on a file before training",
         description="Print how many rows train would use and drop, how many texts the model truncates, has no tokens "
-        "for or cannot tell apart, and three examples.",
+        "for or cannot tell apart, and print three examples.",
     )
     parser.add_argument("data", type=name, metavar="FILE", help="as for train --data")
     parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
     for option in ("column", "pairs", "segment"):
         parser.add_argument(f"--{option}", type=name, metavar="NAME", help="as for train")
-    parser.add_argument("--prompt", metavar="TEXT", help="text that is put before each text, as in training")
+    parser.add_argument("--prompt", metavar="TEXT", help="prompt to put before each text, as in training")
     parser.set_defaults(run=run)
 
 

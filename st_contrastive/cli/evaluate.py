@@ -16,7 +16,7 @@ from st_contrastive.methods import POOLINGS
 if TYPE_CHECKING:
     from st_contrastive.evaluation import CorpusEvaluator, Judgement, Report, STSPairs
 
-#: The options that each name data to score models on.
+#: Each of these options names data for scoring.
 _SUITES = ("sts", "transfer", "in_domain", "geometry", "corpus", "mteb")
 _GET_DATA = (
     "In a checkout, `python -m benchmarks.get_data data` fetches the papers' sets into data/sts and data/transfer."
@@ -27,19 +27,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "evaluate",
         help="score models, and compare them",
-        description="Score one model, or compare several with the first. Without an option that names the data, this "
-        "runs MTEB's STSBenchmark (extra: eval).",
+        description="Score one model, or compare several with the first. Without an option for the data, this runs "
+        "MTEB's STSBenchmark (extra: eval).",
         epilog="PAIRS are graded pairs of sentences: a table (csv, tsv, jsonl, parquet) with the columns sentence1, "
         "sentence2 and score, a data set on the hub, such as sentence-transformers/stsb, or the word stsb.",
     )
     parser.add_argument("models", nargs="+", type=path, metavar="MODEL", help="folder or hub name")
-    group = parser.add_argument_group("data to score on")
+    group = parser.add_argument_group("data for scoring")
     group.add_argument("--sts", type=path, metavar="DIR", help="STS sets: a folder with stsb/test.jsonl.gz, ...")
     group.add_argument(
-        "--splits", type=names, default=["dev", "test"], metavar="A,B", help="of --sts; default: dev,test"
+        "--splits", type=names, default=["dev", "test"], metavar="A,B", help="for --sts; default: dev,test"
     )
     group.add_argument("--transfer", type=path, metavar="DIR", help="SentEval's tasks: a folder with mr/all.jsonl.gz")
-    group.add_argument("--folds", type=number_above_one, default=10, metavar="N", help="of --transfer; default: 10")
+    group.add_argument("--folds", type=number_above_one, default=10, metavar="N", help="for --transfer; default: 10")
     group.add_argument("--in_domain", type=path, metavar="PAIRS", help="how often a sentence retrieves its partner")
     group.add_argument("--geometry", type=path, metavar="PAIRS", help="alignment, uniformity, mutual information")
     group.add_argument(
@@ -72,7 +72,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Score the models, print the scores, and write the files that were asked for."""
+    """Score the models, print the scores, and write the requested files."""
     from st_contrastive.cli.models import default_batch_size, load_model
     from st_contrastive.evaluation import Report, compare, write
     from st_contrastive.evaluation.report import short_names
@@ -150,7 +150,7 @@ def _draw_curves(args: argparse.Namespace) -> None:
 
 
 def _plotted_pairs(args: argparse.Namespace) -> STSPairs:
-    """The pairs of --geometry or --in_domain; else a test set of --sts, stsb if it is there."""
+    """The pairs of --geometry or --in_domain; otherwise a test set of --sts, stsb if possible."""
     from st_contrastive import evaluation
 
     if source := args.geometry or args.in_domain:
@@ -166,7 +166,7 @@ def _plotted_pairs(args: argparse.Namespace) -> STSPairs:
 
 
 def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report]]:
-    """Functions that score a model on the data of an option. The data is read, or looked for, now."""
+    """Functions that score a model on the data of an option. The data is already read, or checked, in this call."""
     from st_contrastive import evaluation
     from st_contrastive.inputs import load_documents
 
@@ -196,7 +196,7 @@ def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report
 
 
 def _task(source: str, split_on_hub: str = "dev") -> dict[str, Any]:
-    """Names of the set and the split: stsb and dev for ``sts/stsb/dev.jsonl.gz``, mine and all for ``mine.csv``."""
+    """Names of the set and its split: stsb and dev for ``sts/stsb/dev.jsonl.gz``, mine and all for ``mine.csv``."""
     file = Path(source).resolve()
     stem = file.name.partition(".")[0]
     split = {"validation": "dev", "trial": "dev"}.get(stem, stem)
@@ -216,7 +216,7 @@ def _score_on_corpus(
     split: str,
     batch_size: int,
 ) -> Report:
-    """Score a model on a corpus, and compare it with the first, whose judgement is in ``judged``."""
+    """Score a model on a corpus, and compare it with the first model. ``judged`` collects the judgements."""
     from st_contrastive.evaluation import Report, Score, bm25, compare_paired
 
     evaluator.batch_size = batch_size

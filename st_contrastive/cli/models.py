@@ -16,17 +16,17 @@ from st_contrastive.methods import PoolingName
 def load_model(
     name: str, *, pooling: PoolingName | Literal["keep"] = "keep", max_length: int | None = None
 ) -> SentenceTransformer:
-    """The model from a folder or the hub, with a warning if its scores cannot mean what the user expects.
+    """The model from a folder or the hub, with a warning if its scores would be misleading.
 
     Args:
         name: folder or hub name.
         pooling: "keep" for the model's own pooling.
-        max_length: tokens that are encoded of a text; None for the model's own limit.
+        max_length: truncate texts to this many tokens; None for the model's own limit.
     """
     with user_error(OSError, ValueError):
         model = recipes.load_model(name, None if pooling == "keep" else pooling, method=None)
     if kind := foreign_kind(model):
-        warn(f"{name} is {kind}, not a sentence encoder: it is scored with a pooling that it was not trained with.")
+        warn(f"{name} is {kind}, not a sentence encoder: it was not trained with the pooling that is used here.")
     if random := random_weights(model):
         warn(
             f"{name} lacks {len(random)} of its encoder's weights, such as {random[0]}, and random ones replace them: "
@@ -35,11 +35,11 @@ def load_model(
     if max_length is not None:
         longest = model.max_seq_length
         if longest is not None and max_length > longest:
-            raise UserError(f"--max_length {max_length}: {name} reads at most {longest} tokens.")
+            raise UserError(f"--max_length {max_length}: the limit of {name} is {longest} tokens.")
         model.max_seq_length = max_length
     return model
 
 
 def default_batch_size(model: SentenceTransformer) -> int:
-    """Texts that are encoded at a time: 64, or 16 on a CPU, where smaller batches are as fast and take less memory."""
+    """Texts per batch when encoding: 64, or 16 on a CPU, where smaller batches are as fast and take less memory."""
     return 16 if model.device.type == "cpu" else 64

@@ -1,4 +1,4 @@
-"""What a user may do after a run, as a sentence with a command."""
+"""Suggests a next step after a run, as a sentence with a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from st_contrastive.recipes import Run, RunPlan, has_pooling
 
 
 def describe_result(result: Run, plan: RunPlan) -> str:
-    """The scores, what is saved and why, the next step, and the verdict, each on its own line."""
+    """The scores, the saved weights with the reason, the next step and the verdict, one per line."""
     names = {
         "trained": "the trained weights",
         "mixture": "the mixture of the trained weights with the start",
@@ -28,7 +28,7 @@ def describe_result(result: Run, plan: RunPlan) -> str:
 
 
 def next_step(result: Run, plan: RunPlan) -> str:
-    """The sentence. Commands name only files that the run has read, and need no network."""
+    """The next step as a sentence. Its commands only use files that the run has read, and work offline."""
     if hasattr(plan.method.loss_class, "save_auxiliary"):
         folder = str(plan.folder)
         words = ["--loss", "infocse", "--model", folder, "--auxiliary", folder, "--output_dir", f"{folder}-stage2"]
@@ -40,19 +40,19 @@ def next_step(result: Run, plan: RunPlan) -> str:
     loading = f"SentenceTransformer({str(plan.folder)!r}) loads it"
     start = str(plan.run.model)
     modes = [mode for module in result.trainer.model if (mode := getattr(module, "pooling_mode", None))]
-    # A start without a pooling is compared under the one that was trained.
+    # A start without a pooling is compared with the pooling of the trained model.
     pooling = [] if has_pooling(start) else ["--pooling", *modes[:1]] if modes else []
     search = _search_command(plan, [start, str(plan.folder)], pooling)
     return f"{loading}; to compare it with the start: {search}" if search else f"{loading}."
 
 
 def _another_try(result: Run, plan: RunPlan) -> str:
-    """What may help after a run that kept its start."""
+    """A suggestion after a run that kept its start."""
     start, language = result.judgements.get("start"), get_language(plan.run.segment or "sentences") or "en"
     options = ["--bm25", *([] if language == "en" else ["--language", language])]
     command = _search_command(plan, [str(plan.folder)], options)
     if command and start is not None and start.mixed_ndcg is not None and start.mixed_ndcg > start.ndcg:
-        return f"add BM25, with which the score is {100 * start.mixed_ndcg:.2f}: {command}"
+        return f"add BM25, which raises the score to {100 * start.mixed_ndcg:.2f}: {command}"
     if plan.recipe.name == "own-text" and len(plan.columns) < 2 and plan.run.pairs is None:
         return "train pairs, in another folder: --column with two columns that belong together, or --pairs first."
     if {result.after, result.mixed} <= {result.before, None}:
@@ -63,7 +63,7 @@ def _another_try(result: Run, plan: RunPlan) -> str:
 
 
 def _search_command(plan: RunPlan, models: list[str], options: list[str]) -> str:
-    """A command that searches the user's documents with the models. "" if they are not in a file."""
+    """A command that searches the user's documents with the models. "" if the documents are not in a file."""
     if not isinstance(plan.run.data, str):
         return ""
     columns = ["--column", ",".join(plan.columns)] if plan.columns else []

@@ -16,8 +16,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "recipes",
         help="list the recipes, or print one",
-        description="A recipe has the settings of one row of a paper's table. own-text is for your own documents, and "
-        "the recipes that begin with mini- are for a laptop. With NAME, print the settings of a recipe and their "
+        description="A recipe holds the settings for one row of a paper's table. own-text is for your own documents, "
+        "and the recipes that begin with mini- are for a laptop. With NAME, print the settings of a recipe and their "
         "sources, in a form that st-contrastive train can read.",
     )
     parser.add_argument("name", nargs="?", type=name, metavar="NAME", help="name of a recipe")

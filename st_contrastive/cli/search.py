@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from st_contrastive.inputs import Documents
 
 _EPILOG = """\
-A second model is a folder, or a hub name that was used before, such as
-intfloat/e5-small. Every other argument is a query: put quotes around several
-words. A query that begins with dashes goes behind a bare --, at the end.
+An argument is a second model if it is a folder, or the hub name of a model that
+was downloaded before, such as intfloat/e5-small. Every other argument is a
+query: put quotes around several words. Put a query that begins with dashes at
+the end, after a bare --.
   st-contrastive search articles.csv all-MiniLM-L6-v2 out "why do leaves fall"
 
-Rows are counted from 0, without the heading. A number in brackets is the
+Rows are counted from 0, not including the heading. A number in brackets is the
 document's rank with the other model.
 
-Vectors of documents are kept in ~/.cache/st_contrastive, and used again for the
-same texts and weights. Delete the folder to empty it; ST_CONTRASTIVE_CACHE
-names another one, and --no_cache uses none.
+Document vectors are cached in ~/.cache/st_contrastive, and reused for the same
+texts and weights. To empty the cache, delete the folder. ST_CONTRASTIVE_CACHE
+sets another folder, and --no_cache turns the cache off.
 """
 
 
@@ -59,7 +60,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--bm25", action="store_true", help="mix the model's similarities with BM25 (extra: search)")
     parser.add_argument("--language", metavar="CODE", default="en", help="language of --bm25; default: en")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--no_cache", action="store_true", help="encode the documents again, and keep no vectors")
+    parser.add_argument("--no_cache", action="store_true", help="do not use the cache of document vectors")
     add_verbose(parser)
     parser.set_defaults(run=run)
 
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         found = _similarities(model, short, texts, queries, keep_vectors=not args.no_cache)
         del model  # before the next one is loaded
         if not math.isfinite(found.sum()):
-            raise UserError(f"{model_name}: its vectors are not finite (NaN), so nothing can be ranked by them.")
+            raise UserError(f"{model_name}: its vectors are not finite (NaN), so they can't rank documents.")
         scores[short] = found if words is None else evaluation.mix(found, words)
     weight = evaluation.bm25.WEIGHT
     ranked_by = f"{similarity} similarity" if words is None else f"{weight} z({similarity}) + {1 - weight:.1f} z(BM25)"
@@ -109,7 +110,7 @@ def _is_model(folder: str) -> bool:
 
 
 def _models_and_queries(model: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The models and the queries: the first word is a second model if it names one that is on this machine."""
+    """The models and the queries: the first word is a second model if it names a model on this machine."""
     second, *others = words
     folder = path(second)
     if _is_model(folder) or _is_in_hub_cache(second):
@@ -157,7 +158,7 @@ _Results: TypeAlias = "dict[str, list[dict[str, Any]]]"
 
 
 def _results(index: int, scores: Mapping[str, NDArray[np.float64]], documents: Documents, top: int) -> _Results:
-    """The first documents of each model for one query, with their ranks with every model."""
+    """The top documents of each model for one query, with their ranks by every model."""
     orders = {model: (-found[index]).argsort(kind="stable") for model, found in scores.items()}
     ranks = {model: order.argsort() + 1 for model, order in orders.items()}
     return {
@@ -196,7 +197,7 @@ def _table(query: str, ranked_by: str, models: _Results, is_coloured: bool) -> s
 
 
 def _cut(text: str, width: int, note: str = "") -> str:
-    """The text on one line of this width, cut if it is longer, with the note behind it."""
+    """The text on one line of this width, cut if it is longer, and followed by the note."""
     indent = text[: len(text) - len(text.lstrip())]
     text = indent + "  ".join(" ".join(part.split()) for part in text.strip().split("  ", 1))
     room = width - len(note)

@@ -22,22 +22,22 @@ USAGE = """st-contrastive train (--recipe NAME | --loss NAME --model NAME) --dat
        st-contrastive train FILE.yaml [options]"""
 _DESCRIPTION = "Train an encoder on text without labels, with sentence-transformers' Trainer, and save it."
 _EPILOG = """\
-For titled documents of your own, with a test on some of them:
+To train on your own documents with titles, and test on some of them:
   st-contrastive train --recipe own-text --data articles.csv --column title,body
       --dev corpus --output_dir out
 
 Every argument of SentenceTransformerTrainingArguments is an option too, such as
   --learning_rate 3e-5 --max_steps 150 --per_device_train_batch_size 64 --seed 1
   --save_steps 500 --report_to tensorboard --resume_from_checkpoint true
-and so is every argument of the loss, such as
+Every argument of the loss is an option too, such as
   --temperature 0.05 --head null --mini_batch_size 32
-  --fraternal NAME   twins: checkpoint whose tokenizer and embeddings read the
-                     translations
-  --auxiliary DIR    infocse: output folder of --loss pretraining, in place of
-                     a recipe's first stage
+  --fraternal NAME   twins: checkpoint with the tokenizer and embeddings for
+                     the translations
+  --auxiliary DIR    infocse: output folder of --loss pretraining, instead of a
+                     recipe's first stage
   --generator NAME   diffcse: a masked-LM checkpoint
-FILE.yaml holds the same names with values: st-contrastive recipes NAME prints
-one, and each run writes its own, DIR/run.yaml. Options override the file;
+FILE.yaml sets the same names: st-contrastive recipes NAME prints such a file,
+and each run writes one, DIR/run.yaml. Options override the file;
 "none" removes a setting, as in --dev none.
 """
 
@@ -67,11 +67,11 @@ def _parser(*kinds: Any) -> Options:
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=24),
         conflict_handler="resolve",  # both have --output_dir
     )  # fmt: skip
-    parser.add_argument("--verbose", action="store_true", help="show all that the libraries print")
+    parser.add_argument("--verbose", action="store_true", help="show everything that the libraries print")
     return parser
 
 
-#: Stands in the place of the value that an option lacks.
+#: Marks an option without a value.
 _NO_VALUE = "\0"
 
 
@@ -86,11 +86,11 @@ def _loss_options(words: Sequence[str]) -> dict[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train. The exit code is 1 if the run collapsed, and no model is saved then."""
+    """Train. If the run collapses, no model is saved, and the exit code is 1."""
     from st_contrastive.distributed import shut_down
 
     code = _train(args)
-    shut_down()  # when nothing refers to the Trainer
+    shut_down()  # must run after the Trainer is released
     return code
 
 
@@ -124,20 +124,20 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _plan(args: argparse.Namespace) -> RunPlan:
-    """The settings of the file and, overriding them, of the options."""
+    """The settings from the file, overridden by the options."""
     from st_contrastive.recipes import RunPlan, parse
 
     options, text = {**args.options, **_loss_options(args.rest)}, ""
     without_value = [name for name, value in options.items() if value == _NO_VALUE]
     if ":" in str(options.get("loss")) and "" not in sys.path:
-        sys.path.append("")  # a loss of the user's own may be in the current folder
+        sys.path.append("")  # the user's loss may be in the current folder
     for file in args.files:
         with user_error(ValueError, prefix=f"{file}: "):
             text = Path(file).expanduser().read_text(encoding="utf-8")
             written = parse(text)
         folder = Path(file).expanduser().resolve().parent
         has_output = isinstance(written, Mapping) and "output_dir" in written
-        if not has_output and [*folder.glob("checkpoint-*"), *folder.glob("stage1")]:  # of the run that wrote the file
+        if not has_output and [*folder.glob("checkpoint-*"), *folder.glob("stage1")]:  # the run that wrote the file
             options.setdefault("output_dir", str(folder))
         if isinstance(written, Mapping) and ":" in str(written.get("loss")) and "" not in sys.path:
             sys.path.append("")
@@ -152,7 +152,7 @@ def _plan(args: argparse.Namespace) -> RunPlan:
 
 
 def _describe_plan(plan: RunPlan) -> str:
-    """The recipe with its notes, and what differs from it."""
+    """The recipe with its notes, and the settings that differ from it."""
     recipe, settings = plan.recipe, plan.settings()
     reading = f"Reading {plan.run.data or plan.run.translations} and loading {plan.run.model}."
     if not recipe.name:
@@ -167,7 +167,7 @@ def _describe_plan(plan: RunPlan) -> str:
 
 
 def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
-    """Print what is trained on, and replace the Trainer's progress bar by lines."""
+    """Print a description of the data, and replace the Trainer's progress bar with lines."""
     from transformers import PrinterCallback, ProgressCallback
 
     from st_contrastive.evaluation import CorpusEvaluator
@@ -181,7 +181,7 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
     print(describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length), flush=True)
     if isinstance(trainer.evaluator, CorpusEvaluator):
         documents, questions = len(trainer.evaluator.answers), len(trainer.evaluator.queries)
-        print(f"Test: {questions:,} sentences of {documents:,} documents that are held out of training.", flush=True)
+        print(f"Test: {questions:,} sentences of {documents:,} documents held out of training.", flush=True)
     if not progress.is_silent:
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)

@@ -1,4 +1,4 @@
-"""A cache of document vectors, so that the second search of a file does not encode it again."""
+"""A cache of document vectors, so that a second search does not encode the file again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_contrastive._files import complete_file
 
-#: The oldest files are deleted when the cache is larger, in bytes.
+#: Size in bytes above which the oldest files are deleted.
 LIMIT = 2 * 2**30
 
 
@@ -30,9 +30,9 @@ def cache_folder() -> Path:
 def cached_vectors(
     model: SentenceTransformer, texts: Sequence[str], encode: Callable[[], Any]
 ) -> tuple[NDArray[np.float32], bool]:
-    """(N, d) vectors of N texts from the cache or, if it does not hold them, from ``encode``, and whether it held them.
+    """(N, d) vectors of N texts, from the cache or from ``encode``, and whether the cache had them.
 
-    They are found by what they depend on: the texts, the model's weights and settings, and the libraries' versions.
+    The cache key depends on the texts, the model's weights and settings, and the libraries' versions.
     """
     file = cache_folder() / f"{_key(model, texts)}.npy"
     with suppress(OSError, ValueError):  # no such file, or a damaged one
@@ -69,7 +69,7 @@ def _key(model: SentenceTransformer, texts: Sequence[str]) -> str:
 
 
 def _delete_oldest(newest: Path) -> None:
-    """Delete the files that were not used for the longest time until the cache is within its limit."""
+    """Delete the least recently used files until the cache is within its limit."""
     states = {file: file.stat() for file in newest.parent.glob("*.npy") if file != newest}
     size = newest.stat().st_size + sum(state.st_size for state in states.values())
     for file, state in sorted(states.items(), key=lambda item: item[1].st_mtime):

@@ -27,18 +27,18 @@ from st_contrastive.training import ContrastiveTrainer
 def trainer(
     recipe: str | Recipe, *, data: Source | None = None, output_dir: str | Path, **overrides: Any
 ) -> ContrastiveTrainer:
-    """A Trainer with the model, loss, data and arguments of a recipe, in which ``overrides`` replace settings.
+    """A Trainer with a recipe's model, loss, data and arguments. ``overrides`` replace its settings.
 
-    The same seed gives the same run: it is set before the loss initializes its head. With ``dev``, the Trainer
-    evaluates and saves every ``eval_steps``, and loads the best weights at the end. With ``max_steps`` and
-    ``num_train_epochs``, the first limit that is reached ends the run. For a recipe of two stages, this is the Trainer
-    of the second; :func:`run` trains both.
+    The same seed gives the same run, because the seed is set before the loss initializes its head. With ``dev``, the
+    Trainer evaluates and saves every ``eval_steps``, and loads the best weights at the end. With both ``max_steps`` and
+    ``num_train_epochs``, the run ends at the first limit that it reaches. For a recipe with two stages, this returns
+    the Trainer of the second stage; :func:`run` trains both.
 
     Args:
         data: as for ``st_contrastive.inputs.load_sentences``.
         overrides: arguments of the loss and of SentenceTransformerTrainingArguments, and the other options of
             ``st-contrastive train --help``, such as ``column=("title", "body")``. None removes an option, or a
-            checkpoint of the loss.
+            checkpoint that the loss would use.
 
     Raises:
         TypeError: a setting is unknown.
@@ -47,7 +47,7 @@ def trainer(
 
 
 def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
-    """The Trainer of a plan; of two stages, that of the second."""
+    """The Trainer of a plan. If the plan has two stages, the Trainer of the second."""
     run, method = plan.run, plan.method
     texts = run.data if run.translations is None else run.translations
     if run.model is None:
@@ -72,7 +72,7 @@ def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
         of_loss["fraternal"] = fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
     if replacement is not None and of_loss.setdefault("strategy", "given") != "given":
         raise ValueError(
-            f"antonyms creates a second sentence, and strategy={of_loss['strategy']!r} ignores it: leave one out."
+            f"antonyms creates a second sentence, and strategy={of_loss['strategy']!r} ignores it: remove one of them."
         )
     loss = method.loss_class(model, **of_loss)
 
@@ -87,7 +87,7 @@ def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
 def _limit_steps(arguments: TrainingArguments, dataset: Dataset | IterableDataset) -> int:
     """The smaller of ``max_steps`` and the steps of ``num_train_epochs``, counted as the Trainer counts them.
 
-    Of a stream, only as many rows are counted as ``max_steps`` needs.
+    In a stream, only the rows that ``max_steps`` needs are counted.
     """
     batch = arguments.train_batch_size * arguments.world_size
     if isinstance(dataset, Dataset):
@@ -102,10 +102,10 @@ def _limit_steps(arguments: TrainingArguments, dataset: Dataset | IterableDatase
 
 
 def _training_arguments(plan: RunPlan) -> Any:
-    """The Trainer's arguments: those of the plan, and defaults for runs that are evaluated or published."""
+    """The Trainer's arguments: the plan's, and defaults for runs that are evaluated or published."""
     settings, dev = dict(plan.training), plan.run.dev
     defaults: dict[str, Any] = {"logging_steps": 10, "logging_nan_inf_filter": False}  # the filter logs NaN as 0
-    defaults["hub_strategy"] = "end"  # only the weights that are chosen at the end are published
+    defaults["hub_strategy"] = "end"  # publish only the weights chosen at the end
     if not torch.accelerator.is_available():
         defaults |= {"use_cpu": True, "dataloader_pin_memory": False}  # without use_cpu, bf16 is refused
     if dev is None:
@@ -127,7 +127,7 @@ def _training_arguments(plan: RunPlan) -> Any:
 
 
 def _column_prompts(prompts: Any, plan: RunPlan, columns: list[str]) -> Any:
-    """Prompts by the user's column names, as prompts by those of the dataset."""
+    """Prompts keyed by the dataset's column names instead of the user's."""
     if not isinstance(prompts, dict):
         return prompts
     names = dict(zip(plan.columns, columns, strict=False))

@@ -1,4 +1,4 @@
-"""Reads the data that a run is trained and evaluated on."""
+"""Reads the data for training and evaluating a run."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def read_texts(
     pairs: Literal["first"] | None = None,
     repeats: bool = False,
 ) -> Dataset:
-    """Texts in the column ``sentence``, or pairs in ``sentence`` and ``other``. The arguments are settings of a run.
+    """Texts in the column ``sentence``, or pairs in ``sentence`` and ``other``. The arguments are run settings.
 
-    A comma separates two columns. A name that contains a comma is passed in a list.
+    Separate two columns by a comma. If a name contains a comma, pass a list.
     """
     columns = split_columns(column)
     language = get_language(segment or "lines")
@@ -57,7 +57,7 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     if run.translations is not None:
         _require_column("translation", "translations", run, method)
         _require_absent(
-            "with translations, whose columns are named by languages",
+            "with translations, whose columns are set by languages",
             data=run.data,
             column=run.column,
             pairs=run.pairs,
@@ -71,10 +71,10 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     assert run.data is not None
     if run.dev == "corpus" and run.pairs == "first":
         warn(
-            "pairs='first' trains almost what dev='corpus' tests, to match a sentence with the rest of its document. "
-            "The score may rise while search does not improve. Try your own queries with both models."
+            "pairs='first' trains almost the same task that dev='corpus' tests: matching a sentence with the rest of "
+            "its document. The score may rise while search does not improve. Try your own queries with both models."
         )
-    whole = run.dev == "corpus" and run.pairs is None  # whole documents are held out before the others are split
+    whole = run.dev == "corpus" and run.pairs is None  # hold out whole documents before splitting the others
     segment = None if whole else run.segment
     dataset = read_texts(run.data, run.column, segment=segment, pairs=run.pairs, repeats=run.repeats)
     if "other" in dataset.column_names:
@@ -84,11 +84,11 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
 
 @contextmanager
 def _naming_dev(dev: str) -> Iterator[None]:
-    """Add dev to the messages of errors, and a way without it where it can't be loaded."""
+    """Add dev to error messages, with a workaround if it can't be loaded."""
     try:
         yield
     except (OSError, TypeError, ValueError) as error:
-        remedy = " Name a file of graded pairs as dev, or leave it out by dev=none." if dev == "stsb" else ""
+        remedy = " Name a file of graded pairs as dev, or turn dev off with dev=none." if dev == "stsb" else ""
         raise ValueError(f"dev={dev!r:.80}: {first_line(error)}{remedy}") from error
 
 
@@ -96,14 +96,14 @@ def _require_absent(where: str, **settings: Any) -> None:
     """Refuse settings that would be ignored."""
     for name, value in settings.items():
         if value is not None:
-            raise ValueError(f"{name}={value!r:.80} is not used {where}: leave it out.")
+            raise ValueError(f"{name}={value!r:.80} is not used {where}: remove it.")
 
 
 def _require_column(column: str, setting: str, run: RunSettings, method: Method) -> None:
-    """Require a loss that uses the column which the setting creates."""
+    """Require that the loss uses the column that the setting creates."""
     if column not in method.columns:
         users = ", ".join(other.name for other in METHODS.values() if column in other.columns)
-        remedy = "Name one column, or use another loss." if setting == "column" else "Leave it out."
+        remedy = "Name one column, or use another loss." if setting == "column" else "Remove it."
         raise ValueError(
             f"{setting}={getattr(run, setting)!r} needs the loss {users}; {method.name} does not use it. {remedy}"
         )
@@ -113,28 +113,28 @@ def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEval
     """The documents to train on, and an evaluator on the held-out ones."""
     if not isinstance(documents, Dataset):
         raise ValueError(
-            "dev='corpus': data is a stream, of which no documents can be held out. Pass a Dataset, or a file of "
-            "graded pairs as dev."
+            "dev='corpus': data is a stream, and no documents can be held out of a stream. Pass a Dataset, or a file "
+            "of graded pairs as dev."
         )
     read = get_reading(documents) or Reading(len(documents), {})
     documents = documents.shuffle(seed=42)
     count = CorpusEvaluator.held_out_count(len(documents))
     if count < CorpusEvaluator.min_documents:
         raise ValueError(
-            f"dev='corpus': {len(documents)} documents are too few to hold some out. At least "
+            f"dev='corpus': {len(documents)} documents are not enough to hold some out. At least "
             f"{3 * CorpusEvaluator.min_documents} documents of two or more sentences are needed. Add documents, "
-            "use a file of graded pairs as dev, or leave dev out."
+            "use a file of graded pairs as dev, or remove dev."
         )
     held_out, body = documents.select(range(count)), documents.column_names[-1]
     titles = held_out["sentence"] if body == "other" else None
     with _naming_dev("corpus"):
         language = get_language(run.segment or "sentences") or "en"
         evaluator = CorpusEvaluator(held_out[body], titles=titles, language=language)
-    bodies = set(held_out[body])  # another row may repeat one
+    bodies = set(held_out[body])  # another row may repeat a held-out body
     rest = documents.select(range(count, len(documents))).filter(
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
     )
-    # For describe: the rows that both readings dropped.
+    # describe reports the rows that both readings dropped.
     dropped = {**read.dropped, "held out": len(documents) - len(rest)}
     if run.segment is not None and body == "sentence":
         rest = inputs.load_sentences(rest, column=body, segment=run.segment, repeats=run.repeats)

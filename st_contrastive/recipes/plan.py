@@ -1,4 +1,4 @@
-"""The settings of a run in one object, from a recipe, a file or options."""
+"""All settings of a run in one object, built from a recipe, a file or options."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ TRAINING: Mapping[str, Any] = {
     for field in dataclasses.fields(TrainingArguments)
     if field.init
 }
-#: The type of each setting of a run, except those that choose its recipe and its stages.
+#: The type of each run setting, except the settings that choose the recipe and its stages.
 RUN: Mapping[str, Any] = {
     name: kind for name, kind in get_type_hints(RunSettings).items() if name not in ("recipe", "loss", "stage1")
 }
 #: The recipe of a first stage.
 PRETRAINING = Recipe("", "pretraining", {})
-#: Recipe settings that an override replaces: the other limit might end the run first, and the strategy would ignore
+#: Recipe settings that an override removes: the other limit might end the run first, and the strategy would ignore
 #: the antonyms.
 _REPLACED = {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps", "antonyms": "strategy"}
 #: Settings of the second stage that the first one does not use.
@@ -56,14 +56,14 @@ _OTHER_TOOLS = {
     "dataset_name": "Use data.",
     "validation_file": "Use dev.",
     "max_seq_length": "Use max_length.",
-    "pooler_type": "Use pooling; the head that only training uses is head.",
+    "pooler_type": "Use pooling. The head that is only used in training is set by head.",
     "temp": "Use temperature.",
-    "mlp_only_train": "Leave it out: head is never used after training.",
+    "mlp_only_train": "Remove it: head is never used after training.",
     "do_mlm": "Use mlm_weight.",
-    "pad_to_max_length": "Leave it out: batches are padded to their longest text.",
-    "overwrite_cache": "Leave it out: a changed file is always read again.",
-    "preprocessing_num_workers": "Leave it out: texts are tokenized batch by batch.",
-    "use_fast_tokenizer": "Leave it out.",
+    "pad_to_max_length": "Remove it: batches are padded to their longest text.",
+    "overwrite_cache": "Remove it: a changed file is always read again.",
+    "preprocessing_num_workers": "Remove it: texts are tokenized batch by batch.",
+    "use_fast_tokenizer": "Remove it.",
     "evaluation_strategy": "Use eval_strategy.",
     "per_gpu_train_batch_size": "Use per_device_train_batch_size.",
     "train_batch_size": "Use per_device_train_batch_size.",
@@ -79,13 +79,13 @@ _OTHER_TOOLS = {
 
 @dataclass(frozen=True)
 class RunPlan:
-    """All settings of a run. Settings that are not set have no entry in ``training`` and ``loss``.
+    """All settings of a run. ``training`` and ``loss`` only hold the settings that are set.
 
     Attributes:
         run: the settings of RunSettings. ``run.loss`` is always set, and ``run.stage1`` if there are two stages.
         training: arguments of SentenceTransformerTrainingArguments.
         loss: arguments of the loss.
-        recipe: the recipe that the plan comes from. Its name is empty for a run of a loss.
+        recipe: the recipe that the plan comes from. Its name is empty if the run names a loss instead.
         resume: False, True for the newest checkpoint of the output folder, or the folder of a checkpoint.
     """
 
@@ -116,7 +116,7 @@ class RunPlan:
         for name in settings:
             if name in of_loss and name in {**TRAINING, **RUN}:
                 raise TypeError(
-                    f"{name} is an argument of {method.loss} and a setting of the run: rename that of the loss."
+                    f"{name} is an argument of {method.loss} and a setting of the run: rename the loss's argument."
                 )
             if name not in types:
                 raise TypeError(_unknown(name, method, types))
@@ -143,12 +143,12 @@ class RunPlan:
 
     @classmethod
     def from_yaml(cls, text: str, options: Mapping[str, Any] | None = None) -> RunPlan:
-        """The plan of a file of settings, which names a recipe or a loss.
+        """The plan from a file of settings that names a recipe or a loss.
 
         Args:
             text: the content of the file, or "".
-            options: settings that override those of the file. A text is read as it would be in the file. "none"
-                removes a setting.
+            options: settings that override the file. Text is read as it would be in the file. "none" removes a
+                setting.
         """
         options = options or {}
         written = parse(text) or {}
@@ -161,7 +161,7 @@ class RunPlan:
             if isinstance(value, str):
                 settings[name] = _read(name, value, types)
         for name, value in settings.items():
-            if str(value).lower() == "none" and name not in TRAINING:  # some of these accept the word
+            if str(value).lower() == "none" and name not in TRAINING:  # some of the Trainer's arguments accept the word
                 settings[name] = None
         return cls.from_recipe(
             chosen, {name: value for name, value in settings.items() if name not in ("recipe", "loss")}
@@ -183,7 +183,7 @@ class RunPlan:
         return split_columns(self.run.column)
 
     def settings(self) -> dict[str, Any]:
-        """All settings that are set, by name, without the recipe and the loss."""
+        """The settings that are set, by name, without the recipe and the loss."""
         run = {
             field.name: value
             for field in dataclasses.fields(self.run)
@@ -194,7 +194,7 @@ class RunPlan:
         return {**run, **self.training, **self.loss}
 
     def with_settings(self, **changes: Any) -> RunPlan:
-        """The same plan with some settings replaced, unchecked."""
+        """The same plan with some settings replaced. The new values are not checked."""
         run = {name: value for name, value in changes.items() if name in RUN}
         training = {name: value for name, value in changes.items() if name in TRAINING and name not in RUN}
         loss = {name: value for name, value in changes.items() if name not in run and name not in training}
@@ -203,7 +203,7 @@ class RunPlan:
         )
 
     def first_stage(self) -> RunPlan | None:
-        """The plan of the first stage: the settings of this run that it can use, and those of ``run.stage1``."""
+        """The plan of the first stage: ``run.stage1``, and the settings of this run that apply to both stages."""
         if not isinstance(self.run.stage1, Mapping):
             return None
         known = setting_types(find_method(PRETRAINING.loss))
@@ -215,7 +215,7 @@ class RunPlan:
     def to_yaml(self) -> str:
         """The settings as a file that ``st-contrastive train`` reads in any folder.
 
-        It holds no texts, no secrets and not the output folder, which may be moved. Existing files and folders get
+        It does not contain texts, secrets or the output folder, which may be moved. Existing files and folders get
         absolute paths.
         """
         kept = {name: value for name, value in self.settings().items() if name not in ("output_dir", *_SECRETS)}
@@ -239,11 +239,11 @@ class RunPlan:
         return "\n".join(dump({**head, **kept, **dict.fromkeys(removed)}))
 
     def changes_from(self, other: RunPlan) -> dict[str, tuple[Any, Any]]:
-        """Values before and now of changed settings that a resumed run must keep.
+        """Changed settings that a resumed run must keep, as (old value, new value) by name.
 
-        Compared are those that the Trainer does not compare: the settings of a first stage, which may be finished, and
-        the arguments of a loss without ``get_config_dict``. Of absolute paths, only the last part counts, because
-        folders may be moved.
+        This compares the settings that the Trainer does not compare: the settings of a first stage, which may be
+        finished, and the arguments of a loss without ``get_config_dict``. Only the last part of an absolute path is
+        compared, because folders may be moved.
         """
         return refused_changes(other._compared_settings(), self._compared_settings())
 
@@ -265,17 +265,17 @@ class RunPlan:
 
 
 def write_plan(plan: RunPlan, file: Path) -> None:
-    """Write the plan as YAML, with the versions that it was run with."""
+    """Write the plan as YAML, with the versions of the libraries that ran it."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("sentence-transformers", "transformers", "torch"))
     with complete_file(file) as partial:
         partial.write_text(f"# st_contrastive {__version__}, {versions}\n{plan.to_yaml()}\n", encoding="utf-8")
 
 
 def require_same_plan(plan: RunPlan, file: Path) -> None:
-    """Refuse to resume the run that wrote the file with settings that would be ignored."""
+    """Refuse to resume a run with changed settings that would be ignored. ``file`` is the plan that the run wrote."""
     if not file.is_file():  # a Trainer without a recipe
         return
-    # Both as they are read from a file.
+    # Both plans are read from YAML, so that equal values compare equal.
     changes = RunPlan.from_yaml(plan.to_yaml()).changes_from(RunPlan.from_yaml(file.read_text(encoding="utf-8")))
     if changes:
         values = "; ".join(f"{name} is {new!r}, and was {old!r}" for name, (old, new) in changes.items())
@@ -286,7 +286,7 @@ def require_same_plan(plan: RunPlan, file: Path) -> None:
 
 
 def split_columns(column: str | Sequence[str] | None) -> list[str]:
-    """The names in a setting ``column``. A comma separates two; a name that contains one is passed in a list."""
+    """The names in the setting ``column``. A comma separates two names; a name with a comma is passed in a list."""
     return [name.strip() for name in column.split(",")] if isinstance(column, str) else [*(column or ())]
 
 
@@ -320,7 +320,7 @@ def _loss_parameters(method: Method) -> dict[str, tuple[inspect.Parameter, Any]]
 
 
 def _chosen(settings: Mapping[str, Any]) -> Recipe:
-    """The recipe that the settings name, or a recipe of only the loss that they name."""
+    """The recipe that the settings name, or a recipe with only a loss if they name a loss."""
     name, loss = settings.get("recipe"), settings.get("loss")
     if (name is None) == (loss is None):
         raise ValueError("give either recipe=NAME or loss=NAME (and model=NAME).")
@@ -331,36 +331,36 @@ def _chosen(settings: Mapping[str, Any]) -> Recipe:
 
 
 def _first_stage_settings(recipe: Recipe, settings: dict[str, Any]) -> Mapping[str, Any] | None:
-    """Take stage1 out of the settings, and merge it with the recipe's. None if there is one stage."""
+    """Remove stage1 from the settings, and merge it with the recipe's. None if there is only one stage."""
     changes = settings.pop("stage1", None) or {}
     has_two = recipe.stage1 is not None and "auxiliary" not in settings
     if not isinstance(changes, Mapping) or (changes and not has_two):
         raise ValueError(
-            f"stage1={changes!r:.80} must be settings, such as {{learning_rate: 1e-4}}, of a recipe with a first "
-            "stage. With auxiliary, there is none."
+            f"stage1={changes!r:.80} must be settings such as {{learning_rate: 1e-4}}, for a recipe with a first "
+            "stage. With auxiliary, there is no first stage."
         )
     return {**(recipe.stage1 or {}), **changes} if has_two else None
 
 
 def _unknown(name: str, method: Method, types: Mapping[str, Any]) -> str:
-    """The message for an unknown setting, with what may have been meant."""
+    """The message for an unknown setting, with the nearest known one."""
     start = f"there is no setting {name}"
     if name in _OTHER_TOOLS:
         return f"{start}. {_OTHER_TOOLS[name]}"
     if users := [other.name for other in METHODS.values() if name in loss_arguments(other)]:
-        return f"{start} of the loss {method.name}: it is one of {', '.join(users)}."
+        return f"{start} of the loss {method.name}: it belongs to {', '.join(users)}."
     longer = [known for known in types if len(name) > 2 and (known.endswith(f"_{name}") or known.startswith(name))]
     near = [*difflib.get_close_matches(name, types, cutoff=0.85), *longer, *difflib.get_close_matches(name, types)]
     if near:
-        return f"{start}: perhaps {near[0]} is meant."
+        return f"{start}. Did you mean {near[0]}?"
     return (
-        f"{start}. There are the arguments of {method.loss} ({', '.join(loss_arguments(method))}), those of "
+        f"{start}. Settings are the arguments of {method.loss} ({', '.join(loss_arguments(method))}), the arguments of "
         f"SentenceTransformerTrainingArguments, and {', '.join(RUN)}."
     )
 
 
 def _read(name: str, text: str, types: Mapping[str, Any]) -> Any:
-    """The value of an option's text, read as in a file."""
+    """The value of an option's text, read as it would be in a file."""
     kind = types.get(name, Any)
     if is_text(kind) and not text.startswith("{"):
         is_of_loss = name not in TRAINING and name not in RUN
@@ -372,9 +372,12 @@ def _read(name: str, text: str, types: Mapping[str, Any]) -> Any:
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
-    """The value, if it is a number or a truth value where the type asks for one. A whole float becomes an int."""
-    if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, it is the current folder
-        raise ValueError(f"{name} is empty: give a value, or leave it out.")
+    """The value. Raises a ValueError if the type needs a number, a boolean or text and the value is something else.
+
+    A whole float becomes an int if the type is int.
+    """
+    if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, it would be the current folder
+        raise ValueError(f"{name} is empty: set a value, or remove it.")
     if is_text(kind):
         if isinstance(value, Real):
             raise ValueError(f"{name} must be text, got {value!r}. Quote it.")

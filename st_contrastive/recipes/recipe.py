@@ -22,10 +22,10 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     yaml_implicit_resolvers: dict[str, Any] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-        """Refuse a name that is given twice. PyYAML would use the last value."""
+        """Refuse a name that is set twice. PyYAML would use the last value."""
         names = [key.value for key, _ in node.value]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise yaml.YAMLError(f"{twice[0]} is given twice.")
+            raise yaml.YAMLError(f"{twice[0]} is set twice.")
         return super().construct_mapping(node, deep)
 
 
@@ -46,10 +46,10 @@ for _kind, _pattern, _beginnings in (
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training run by their names, the source of each, and notes for the user.
+    """The settings of a training run by name, the source of each setting, and notes for the user.
 
     A source is a table or section of a paper, a file of its authors' code, or "ours". ``stage1`` holds the settings
-    that differ in a first stage, whose loss is "pretraining". ``reported`` is the paper's result.
+    that change for a first stage, whose loss is "pretraining". ``reported`` is the paper's result.
     """
 
     name: str
@@ -70,20 +70,20 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Recipe:
-    """The recipe of that name. The ValueError for an unknown one lists all names."""
+    """The recipe of that name. For an unknown name, the ValueError lists all names."""
     if name not in _recipes():
-        raise ValueError(f"there is no recipe {name!r}; there are {', '.join(_recipes())}.")
+        raise ValueError(f"there is no recipe {name!r}. The recipes are {', '.join(_recipes())}.")
     return _recipes()[name]
 
 
 def parse(text: str, types: Mapping[str, Any] | None = None) -> Any:
-    """The value of a YAML text. A setting whose type is text keeps the characters that are written there.
+    """The value of a YAML text. If a setting's type is text, its value is exactly the characters in the file.
 
     >>> parse("{column: 1, model: 1e5, max_steps: 1e2}", {"column": str, "model": str})
     {'column': '1', 'model': '1e5', 'max_steps': 100.0}
 
     Args:
-        types: types of the settings by name, where the text is a mapping; also those of mappings inside it.
+        types: types of the settings by name, if the text is a mapping. They also apply to mappings inside it.
 
     Raises:
         ValueError: the text is not YAML.
@@ -99,7 +99,7 @@ def parse(text: str, types: Mapping[str, Any] | None = None) -> Any:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a setting of this type is text, or a list of text, and can't be a number or a truth value."""
+    """Whether a setting of this type is text or a list of text, and can't be a number or a boolean."""
     kinds = _kinds(kind)
     if kinds & {bool, int, float}:
         return False
@@ -121,7 +121,7 @@ def _keep_text(node: yaml.MappingNode, types: Mapping[str, Any]) -> None:
 
 
 def _retag(node: yaml.Node, *, is_deep: bool) -> None:
-    """Let the scalars of a node be text. null stays null."""
+    """Read the scalars of a node as text. null stays null."""
     if isinstance(node, yaml.ScalarNode) and node.tag != "tag:yaml.org,2002:null":
         node.tag = "tag:yaml.org,2002:str"
     elif isinstance(node, yaml.SequenceNode):
@@ -133,13 +133,13 @@ def _retag(node: yaml.Node, *, is_deep: bool) -> None:
 
 
 def dump(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of YAML that :func:`parse` reads as these settings. A value that no file can hold becomes a comment."""
+    """Lines of YAML that :func:`parse` reads as these settings. A value that YAML can't hold becomes a comment."""
     for name, value in settings.items():
         try:
             plain = json.loads(json.dumps(value, default=fspath))  # tuples, paths and enumerations
             yield yaml.dump({name: plain}, Dumper=_Dumper, allow_unicode=True, sort_keys=False).strip()
         except TypeError:
-            yield f"# {name}: given in Python, so name a file here."
+            yield f"# {name}: was passed in Python. Name a file here."
 
 
 @cache

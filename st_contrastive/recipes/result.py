@@ -22,14 +22,14 @@ _TITLES = {"start": "before training", "trained": "after", "mixture": "mixed"}
 
 @dataclass(frozen=True)
 class Run:
-    """The result of a run. ``str`` gives the scores, the comparison with the start and the verdict.
+    """The result of a run. ``str()`` of it shows the scores and the comparison with the start.
 
     Attributes:
         trainer: the Trainer of the last stage.
-        scores: with ``dev``, scores by the name of the weights: "start", "trained" (the best step) and "mixture".
+        scores: with ``dev``, the score of each set of weights: "start", "trained" (the best step) and "mixture".
         saved: the name of the saved weights. None if the run collapsed.
         collapsed: how the run collapsed, or None.
-        judgements: with ``dev="corpus"``, the results of each question by the name of the weights.
+        judgements: with ``dev="corpus"``, the results per question for each set of weights.
     """
 
     trainer: ContrastiveTrainer
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def compared(self) -> str | None:
-        """The name of the weights that are compared with the start: the saved ones, or the best that were refused."""
+        """The weights that are compared with the start, by name: the saved ones, or the best that were rejected."""
         if self.saved in self.scores and self.saved != "start":
             return self.saved
         trained = {name: score for name, score in self.scores.items() if name != "start"}
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def verdict(self) -> Literal["BETTER", "NO DIFFERENCE", "WORSE"] | None:
-        """Whether training helped, by ``dev``. None without scores."""
+        """Whether training helped, according to ``dev``. None without scores."""
         if self.saved is None or self.compared is None:
             return None
         if self.saved != "start":

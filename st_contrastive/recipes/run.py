@@ -1,4 +1,4 @@
-"""Trains a recipe from start to end: the stages, the scores before and after, and the choice of the saved weights."""
+"""Runs a recipe from start to end: trains its stages, scores the model before and after, and saves the best weights."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ def run(
 ) -> Run:
     """Train a recipe, both stages if it has two, and save the model in ``output_dir``.
 
-    Stage 1 goes to ``output_dir/stage1``. It uses the settings of the run, except those that the recipe or
-    ``stage1={...}`` changes for it. With ``auxiliary``, a folder or None, there is no stage 1.
+    Stage 1 is saved in ``output_dir/stage1``. It uses the run's settings, with the changes that the recipe and
+    ``stage1={...}`` make for it. If ``auxiliary`` is set, to a folder or to None, there is no stage 1.
 
-    ``mix`` is the share of the trained weights in a mixture with those of the start. With ``dev``, the start, the
-    trained weights and the mixture are scored, and the best of them is saved: with ``dev="corpus"``, the start unless
-    another is better by ``Comparison.decision``. ``output_dir/verdict.json`` holds the scores and the verdict. Without
-    ``dev``, the mixture is saved, or the trained weights if there is no ``mix``.
+    ``mix`` is the share of the trained weights in a mixture with the initial weights. With ``dev``, the start, the
+    trained weights and the mixture are scored, and the best of them is saved. With ``dev="corpus"``, the start is saved
+    unless another is better according to ``Comparison.decision``. ``output_dir/verdict.json`` holds the scores and the
+    verdict. Without ``dev``, the mixture is saved, or the trained weights if there is no ``mix``.
 
     ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"`` resumes
-    from the newest checkpoint, if there is one, with the settings of that run: only steps and epochs may grow, and what
-    is logged, saved and scored may change. Without it, a folder that holds another run is refused.
+    from the newest checkpoint, if there is one. The settings must stay the same, except that steps and epochs may grow,
+    and logging, saving and scoring may change. Without it, a folder that holds another run is refused.
 
     Args:
         data: the training text, as for :func:`trainer`.
         output_dir: folder of the model and its checkpoints.
         on_trainer: called with the Trainer of each stage before it trains.
-        on_score: called with the score before training, and the seconds that scoring took.
+        on_score: called with the score before training, and the duration of scoring in seconds.
         overrides: as for :func:`trainer`.
     """
     plan = RunPlan.from_recipe(recipe, {**overrides, "data": data, "output_dir": output_dir})
@@ -108,9 +108,9 @@ class _TrainingRun:
         resumed = self._resumed_folder()
         if resumed is not None:
             require_same_plan(plan, resumed / PLAN_FILE)
-        # Errors of stage 2 are raised before the hours of stage 1.
+        # Errors in stage 2 should be raised before stage 1 trains for hours.
         with warnings.catch_warnings():
-            if plan.run.stage1 is not None:  # which trains the network
+            if plan.run.stage1 is not None:  # stage 1 trains the network
                 warnings.filterwarnings("ignore", message=".*starts with an untrained network")
             self.trainer = build_trainer(plan)
         texts: Any = self.trainer.train_dataset
@@ -130,7 +130,7 @@ class _TrainingRun:
             self.on_score(self.choice.scores["start"], time.monotonic() - began)
 
     def train_stage1(self) -> None:
-        """Train the first stage, unless there is none or it is finished, and build the second on it."""
+        """Train the first stage if there is one and it is not finished, and build the second on it."""
         first = self.plan.first_stage()
         if first is None:
             return
@@ -162,14 +162,14 @@ class _TrainingRun:
 
     def judge(self) -> None:
         """Score the trained weights and the mixture, and load the weights to save."""
-        # They are scored in the precision of the start.
+        # All weights are scored in the same precision as the start.
         self.trainer.accelerator.unwrap_model(self.trainer.model, keep_fp32_wrapper=False)
         self.choice.add("trained", self.trainer)
         if self.plan.run.mix is not None:
             interpolate_weights(self.trainer.model, self.choice.weights["start"], self.plan.run.mix)
             self.choice.add("mixture", self.trainer)
         self.saved = self.choice.best()
-        if self.choice.scores:  # the card has the score of the weights that were scored last
+        if self.choice.scores:  # the card holds the last score, of weights that may not be saved
             evaluator: Any = self.trainer.evaluator
             results: Any = self.trainer.model.model_card_data.eval_results_dict
             results[evaluator] = {evaluator.primary_metric: self.choice.scores[self.saved]}
@@ -187,14 +187,14 @@ class _TrainingRun:
             result.write_verdict(folder)
             if hasattr(trainer.loss, "save_auxiliary"):
                 trainer.loss.save_auxiliary(str(folder))
-            # The model comes last: a stage whose folder has a modules.json is finished.
+            # The model is saved last, because modules.json marks a stage as finished.
             trainer.model.save_pretrained(str(folder))
         trainer.accelerator.wait_for_everyone()
         if trainer.args.push_to_hub:
             trainer.push_to_hub()
 
     def _resumed_folder(self) -> Path | None:
-        """The folder of the run that is resumed. None for a new run, whose folder must hold no other."""
+        """The folder of the run to resume. None for a new run, whose folder must not contain another run."""
         folder, resume = self.plan.folder, self.plan.resume
         if resume is True:
             began = ("checkpoint-*/trainer_state.json", "stage1/modules.json", "stage1/checkpoint-*/trainer_state.json")
@@ -207,7 +207,7 @@ class _TrainingRun:
         if any(path for name in ("modules.json", "README.md", "checkpoint-*") for path in folder.glob(name)):
             raise ValueError(
                 f"output_dir {folder} holds a model, a README.md or checkpoints. Name another folder, or resume that "
-                "run, with the same settings, by resume_from_checkpoint=true."
+                "run with the same settings and resume_from_checkpoint=true."
             )
         return None
 
@@ -217,7 +217,7 @@ class _TrainingRun:
 
 
 class _Choice:
-    """Weights by name, the first of which is "start", and their scores if the run has an evaluator."""
+    """Weights by name, beginning with "start", and their scores if the run has an evaluator."""
 
     def __init__(self) -> None:
         self.weights: dict[str, dict[str, Tensor]] = {}
@@ -225,7 +225,7 @@ class _Choice:
         self.judgements: dict[str, Judgement] = {}
 
     def add(self, name: str, trainer: ContrastiveTrainer) -> None:
-        """Copy the model's weights, and score them. All ranks get the score of rank 0, and no log gets it."""
+        """Copy the model's weights, and score them. All ranks get the score of rank 0. It is not logged."""
         model, evaluator = trainer.model, trainer.evaluator
         self.weights[name] = {key: weight.detach().to("cpu", copy=True) for key, weight in model.state_dict().items()}
         # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
@@ -240,9 +240,9 @@ class _Choice:
             (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
 
     def best(self) -> str:
-        """The weights with the best score among those that are better than the start, or "start".
+        """The name of the best weights that are better than the start, or "start".
 
-        Without scores, the last ones that were added.
+        Without scores, the name of the weights that were added last.
         """
         if not self.scores:
             return [*self.weights][-1]
@@ -267,10 +267,10 @@ class _Recorder(TrainerCallback):
 
 
 def _check_pairs(trainer: ContrastiveTrainer, *, is_trained: bool) -> None:
-    """Require that the two texts of a row match better than texts of different rows: a column may be shuffled.
+    """Require that the two texts of a row match better than texts of different rows, to find shuffled columns.
 
-    A weak match is refused if the start is a trained sentence encoder. Where only half of the titles were shuffled, its
-    lead and nDCG@10 on held-out documents can still rise. To a language model, right titles may match as weakly.
+    A weak match is refused if the start is a trained sentence encoder. With half of the titles shuffled, its lead and
+    nDCG@10 on held-out documents can still rise. For a plain language model, correct titles may match just as weakly.
     """
     texts: Any = trainer.train_dataset
     if isinstance(texts, Dataset):
@@ -280,8 +280,8 @@ def _check_pairs(trainer: ContrastiveTrainer, *, is_trained: bool) -> None:
     if agreement.decision == "equal" or (agreement.decision == "weak" and is_trained):
         raise ValueError(
             "column: the two texts of a row don't belong together in many rows, or the model can't read one of them, "
-            f"such as one in another language. {agreement} At least 80 % are needed. Check the order of the rows. "
+            f"for example because of its language. {agreement} At least 80 % are needed. Check the order of the rows. "
             "recipes.trainer skips this check."
         )
     if agreement.decision == "weak":
-        warn(f"The two texts of a row hardly belong together. {agreement} Look at some rows before you use the model.")
+        warn(f"The two texts of a row match only weakly. {agreement} Look at some rows before you use the model.")

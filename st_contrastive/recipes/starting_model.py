@@ -1,4 +1,4 @@
-"""Loads the encoder that a run starts from, with its pooling and its precision."""
+"""Loads the encoder that a run starts from, with the right pooling and precision."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def load_model(
     """Load an encoder to train, in float32, because half precision loses the small steps of an optimizer.
 
     Its weights must be safetensors, and no code of the checkpoint is run. Without ``pooling`` ("cls", "mean",
-    "lasttoken"), a model keeps its pooling, and a plain checkpoint gets that of the method. Where that is "cls", a
-    causal model gets "lasttoken", and an encoder whose tokenizer adds no first token gets "mean".
+    "lasttoken"), a model keeps its pooling, and a plain checkpoint gets the method's pooling. If this is "cls", a
+    causal model gets "lasttoken" instead, and an encoder whose tokenizer does not add a first token gets "mean".
 
     With ``method=None``, the model is loaded unchanged, in its own precision.
 
@@ -60,21 +60,21 @@ def load_model(
                 pooling = "mean"
         elif index is not None:
             warn(
-                f"{name} was saved without a pooling, so {model[index].pooling_mode} pooling is used. If it was "
-                "trained with another one, set it: --pooling cls for the checkpoints of SimCSE, DiffCSE and InfoCSE."
+                f"{name} was saved without a pooling, so {model[index].pooling_mode} pooling is used. If it "
+                "was trained with another pooling, set it: --pooling cls for checkpoints of SimCSE, DiffCSE and InfoCSE."
             )
     if pooling is not None:
         if index is None:
-            raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling module to replace. Leave pooling out.")
+            raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling module to replace. Remove pooling.")
         old: Pooling = model[index]  # type: ignore[assignment]
         model[index] = Pooling(old.embedding_dimension, pooling, include_prompt=old.include_prompt)
     return model
 
 
 def has_pooling(name: str) -> bool:
-    """Whether a model was saved by sentence-transformers, and is not a plain checkpoint of a language model.
+    """Whether a model was saved by sentence-transformers. A plain checkpoint of a language model was not.
 
-    A model on the hub must have been loaded before.
+    A hub model must be in the local cache.
     """
     folder = _folder(name)
     if os.path.isdir(folder):
@@ -92,9 +92,9 @@ def _folder(name: str) -> str:
 
 
 def _reason(folder: str, error: Exception) -> str:
-    """The error in one line, with a remedy if the model is refused on purpose."""
+    """The error in one line, with a remedy if the model was refused on purpose."""
     text = str(error)
-    if isinstance(error, UnpicklingError):  # torch's message advises to run it
+    if isinstance(error, UnpicklingError):  # torch's message recommends running it
         return "its weights are a pickle that contains more than tensors. The code in a pickle is never run."
     if "safetensors" in text and "no file named" in text:
         parts = ("AutoModel", "AutoTokenizer")  # SentenceTransformer would add a pooling

@@ -257,7 +257,7 @@ def test_bad_input(table, model, other, capsys, tmp_path):
     for words, message in (
         (["a cat", "--bm52"], "Did you mean --bm25?"),
         (["a cat", "--no-cahce"], "Did you mean --no_cache?"),
-        (["--dry-run"], "behind a bare --"),
+        (["--dry-run"], "after a bare --"),
         (["a cat", "--bm25", "late"], "'late' is not expected here"),
         ([" "], "the query is empty"),
     ):

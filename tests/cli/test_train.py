@@ -130,7 +130,9 @@ def documents(folder, shuffled=False):
     return path
 
 
-@pytest.mark.filterwarnings("ignore:The two texts of a row hardly", "ignore:max_length is 96", "ignore:Of the first")
+@pytest.mark.filterwarnings(
+    "ignore:The two texts of a row match only", "ignore:max_length is 96", "ignore:Of the first"
+)
 def test_own_text_gives_a_verdict_question_by_question(words, tmp_path, capsys, trainers):
     path = documents(tmp_path)
     words[words.index("--data") + 1], words[words.index("--column") + 1] = str(path), "title,body"
@@ -329,17 +331,17 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--recipe", "bert"], "'bert'"),
         (["--loss", "simcse", "--temperature"], "--temperature"),
         (["--loss", "simcse", "--tau", "1"], "tau"),
-        (["--loss", "simcse", "--outputdir", "out"], "perhaps output_dir"),
+        (["--loss", "simcse", "--outputdir", "out"], "Did you mean output_dir"),
         (["--loss", "simcse", "--dev"], "--dev needs a value"),
         (["--loss", "simcse", "--batch_size", "4"], "Use per_device_train_batch_size"),
         (["--loss", "simcse", "--epochs", "4"], "Use num_train_epochs"),
-        (["--loss", "simcse", "--learnig_rate", "4"], "perhaps learning_rate"),
+        (["--loss", "simcse", "--learnig_rate", "4"], "Did you mean learning_rate"),
         (["--loss", "simcse", "--temp", "4"], "Use temperature"),
-        (["--loss", "simcse", "--columns", "body"], "perhaps column is meant"),
+        (["--loss", "simcse", "--columns", "body"], "Did you mean column"),
         (["--loss", "simcse", "--stage1", "{max_steps: 1}"], "a recipe with a first stage"),
         (["--loss", "infocse", "--stage1", "fast"], "--stage1 fast must be settings"),
         (["--loss", "simcse", "--column", "title"], "title"),
-        (["--loss", "simcse", "--column", "title", "--column=body"], "--column is given twice"),
+        (["--loss", "simcse", "--column", "title", "--column=body"], "--column appears twice"),
         (["--loss", "simcse", "--data", "/no/such.csv"], "/no/such.csv"),
         (["--loss", "simcse", "--mix", "half"], "--mix"),
         (["--loss", "simcse", "--repeats", "2"], "repeats"),

@@ -94,7 +94,7 @@ def test_numbers_without_a_dot_are_numbers():
     with pytest.raises(ValueError, match="YAML"):
         recipes.parse("a: [")
     for twice in ("a: 1\nb: 2\na: 3", "stage1: {a: 1, a: 2}"):
-        with pytest.raises(ValueError, match="a is given twice"):
+        with pytest.raises(ValueError, match="a is set twice"):
             recipes.parse(twice)
 
 

@@ -319,7 +319,7 @@ TABLE = _documents()
 
 
 @pytest.mark.filterwarnings("ignore:.*repeat an earlier row")  # which the recipe keeps
-@pytest.mark.filterwarnings("ignore:The two texts of a row hardly")  # to an untrained encoder
+@pytest.mark.filterwarnings("ignore:The two texts of a row match only")  # to an untrained encoder
 @pytest.mark.filterwarnings("ignore:pairs='first' trains almost")
 @pytest.mark.parametrize("given", [{"column": "body"}, {"column": "title,body"}, {"column": "body", "pairs": "first"}])
 @pytest.mark.parametrize("segment", [{}, {"segment": "en"}])
@@ -432,7 +432,7 @@ def test_epochs_limit_the_steps(checkpoint, tmp_path, is_stream, size, epochs, s
         assert free.set_initial_training_values(free.args, free.get_train_dataloader())[-1] == expected
 
 
-@pytest.mark.filterwarnings("ignore:source was read once", "ignore:The two texts of a row hardly")
+@pytest.mark.filterwarnings("ignore:source was read once", "ignore:The two texts of a row match only")
 def test_a_stream_of_pairs(checkpoint, tmp_path):
     stream = Dataset.from_dict(TABLE).to_iterable_dataset()
     given = {**SMALL, "model": str(checkpoint("bert")), "column": "title,body", "max_length": 16, "report_to": "none"}
@@ -480,7 +480,7 @@ def test_run_yaml_holds_the_settings_of_both_stages(checkpoint, tmp_path):
     given |= {"data": SENTENCES, "stage1": {"max_steps": 1}}
     recipes.run("infocse-bert-base", output_dir=tmp_path / "out", **given)
     texts = [(tmp_path / "out" / place / "run.yaml").read_text() for place in (".", "stage1")]
-    assert all("# data: given in Python" in text for text in texts)
+    assert all("# data: was passed in Python" in text for text in texts)
     assert not any(word in text for word in ("secret", *SENTENCES) for text in texts)
     settings = recipes.parse(texts[0])
     assert settings["dev"] is None  # the recipe has one
