@@ -263,6 +263,9 @@ def figures() -> set[str]:
     means = judged.groupby(["row", "corpus", "encoder"])[gains].mean()
     for part in (judged[gains], means, runs.dropna(subset="bm25 interval")[["bm25", "bm25 interval"]]):
         found |= {f"{abs(value):.1f}" for value in part.to_numpy().ravel()}
+    merged = pd.read_json(RESULTS / "merging.jsonl", lines=True)
+    for values in (merged["score"] - merged["start"], merged["interval"]):
+        found |= {f"{abs(value):.1f}" for value in values}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
 
 

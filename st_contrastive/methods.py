@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
-#: A pooling that can be added to an encoder.
-PoolingName: TypeAlias = Literal["cls", "mean", "lasttoken"]
-POOLINGS: tuple[str, ...] = get_args(PoolingName)
+from st_contrastive.poolings import PoolingName
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
 from st_contrastive._arguments import PositiveShare, Share
-from st_contrastive.methods import METHODS, POOLINGS, PoolingName
+from st_contrastive.methods import METHODS
+from st_contrastive.poolings import POOLINGS, PoolingName
 
 #: A file, a folder, or a name on the hub.
 Location = NewType("Location", str)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from st_contrastive._checks import first_line
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._user_errors import UserError, names, number_above_one, path, positive_number, user_error
-from st_contrastive.methods import POOLINGS
+from st_contrastive.poolings import POOLINGS
 
 if TYPE_CHECKING:
     from st_contrastive.evaluation import CorpusEvaluator, Judgement, Report, STSPairs

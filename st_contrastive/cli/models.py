@@ -10,7 +10,7 @@ from st_contrastive import recipes
 from st_contrastive._checks import warn
 from st_contrastive.cli._user_errors import UserError, user_error
 from st_contrastive.encoder.checkpoint import foreign_kind, random_weights
-from st_contrastive.methods import PoolingName
+from st_contrastive.poolings import PoolingName
 
 
 def load_model(

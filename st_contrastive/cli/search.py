@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._user_errors import UserError, path, positive_number, query, user_error
-from st_contrastive.methods import POOLINGS
+from st_contrastive.poolings import POOLINGS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -28,9 +28,9 @@ class MomentumContrastLoss(TextLoss):
     The momentum encoder is a copy of the whole model without dropout. With ``positives="momentum"`` it also copies the
     head. In ESimCSE the keys pass through the trained head, as in the authors' code. The momentum encoder is updated
     after each optimizer step, before it encodes the next keys. It starts as a copy of the trained encoder. The
-    authors' momentum encoder starts with random weights because of the way they load it, and 53 % of the random weights
-    are left after 125 steps. Every forward pass adds keys to the queue. With gradient accumulation, each accumulated
-    batch does.
+    authors' momentum encoder starts with random weights because of the way they load it, and is still 53 % random
+    after 125 steps. Every forward pass adds keys to the queue. With gradient accumulation, each accumulated
+    batch adds its keys.
 
     Args:
         model: SentenceTransformer with a token-level Transformer as its first module with dropout.

@@ -15,7 +15,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
 from st_contrastive._file_kinds import require_model_files
-from st_contrastive.methods import METHODS, Method, PoolingName
+from st_contrastive.methods import METHODS, Method
+from st_contrastive.poolings import PoolingName
 from st_contrastive.training.card import trained_title
 
 

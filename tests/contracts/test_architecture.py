@@ -17,8 +17,9 @@ MAY_IMPORT = {
     "_files": "",
     "_random": "",
     "distributed": "",
-    "methods": "",
-    "settings": "methods _arguments",
+    "poolings": "",
+    "methods": "poolings",
+    "settings": "methods poolings _arguments",
     "objectives": "",
     "encoder": "_checks",
     "components": "encoder objectives _arguments _checks _files",
@@ -27,9 +28,9 @@ MAY_IMPORT = {
     "inputs": "_arguments _checks _file_kinds _files",
     "training": "losses components encoder inputs distributed _arguments _checks _files",
     "evaluation": "inputs objectives _arguments _checks _files _random",
-    "recipes": "__version__ methods settings inputs augmentations components evaluation training _arguments _checks "
-    "_file_kinds _files",
-    "cli": "__version__ encoder inputs evaluation recipes methods settings distributed _checks _files",
+    "recipes": "__version__ methods poolings settings inputs augmentations components evaluation training _arguments "
+    "_checks _file_kinds _files",
+    "cli": "__version__ encoder inputs evaluation recipes methods poolings settings distributed _checks _files",
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
 NO_SENTENCE_TRANSFORMERS = ("objectives", "components", "augmentations")
