@@ -61,8 +61,8 @@ def load_model(
                 pooling = "mean"
         elif index is not None:
             warn(
-                f"{name} was saved without a pooling, so {model[index].pooling_mode} pooling is used. If it "
-                "was trained with another pooling, set it: --pooling cls for checkpoints of SimCSE, DiffCSE and InfoCSE."
+                f"{name} was saved without a pooling, so {model[index].pooling_mode} pooling is used. If it was "
+                "trained with another pooling, set it: --pooling cls for checkpoints of SimCSE, DiffCSE and InfoCSE."
             )
     if pooling is not None:
         if index is None:
