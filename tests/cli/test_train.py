@@ -346,7 +346,7 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--mix", "half"], "--mix"),
         (["--loss", "simcse", "--repeats", "2"], "repeats"),
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
-        (["--loss", "simcse", "--repetition-rate=0.1"], "it is one of momentum"),
+        (["--loss", "simcse", "--repetition-rate=0.1"], "belongs to momentum"),
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
         (["--loss", "tests.cases:state_of"], "can't be imported"),
