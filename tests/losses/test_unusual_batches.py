@@ -259,6 +259,7 @@ def flatten_batches(model):
     return model
 
 
+@pytest.mark.filterwarnings("ignore:TwinsLoss trains the vector of the first token")
 @pytest.mark.parametrize("family", ["bert-mlm", "roberta", "qwen"])
 @pytest.mark.parametrize("name", crossed(CASES, quick=ONE_OF_EACH.__contains__))
 def test_a_flat_batch_is_read_as_rows_and_the_model_stays_as_it_was(build, sentences, name, family):
