@@ -139,6 +139,14 @@ class RowChunks:
     may_cut: bool = False  # cut each group's padding to the longest row of the group
     mini_batch_size: int | None = None  # rows per group; each group is recomputed in the backward pass
 
+    def are_cheaper_apart(self, views: Sequence[TokenBatch]) -> bool:
+        """Whether passes for each view cost less than passes for all views, which pad a row's texts to one length."""
+        if not self.by_length or all(view is views[0] for view in views):
+            return False
+        lengths = np.array([view.lengths for view in views])
+        together = pass_costs(lengths.max(axis=0).tolist(), len(views))
+        return sum(pass_costs(row.tolist()) for row in lengths) < together
+
     def map(self, function: ChunkFunction, inputs: Sequence[ChunkInput]) -> ChunkResults:
         """Call ``function`` with each group of rows of the inputs."""
         batches = [part for part in inputs if isinstance(part, TokenBatch)]
@@ -171,6 +179,12 @@ def cheapest_groups(lengths: Sequence[int], pass_cost: int = _PASS_COST) -> list
         ends = np.minimum(np.arange(size, rows + size, size), rows)
         costs.append(pass_cost * len(ends) + (np.diff(ends, prepend=0) * shortest_first[ends - 1]).sum())
     return _chunks(lengths, sizes[int(np.argmin(costs))])
+
+
+def pass_costs(lengths: Sequence[int], views: int = 1) -> int:
+    """Cost of encoding rows of these lengths in the cheapest groups, in tokens. Each row has a text per view."""
+    groups = cheapest_groups(lengths)
+    return sum(_PASS_COST + views * len(rows) * lengths[rows[-1]] for rows in groups)
 
 
 def _chunks(lengths: Sequence[int], size: int) -> list[list[int]]:

@@ -74,8 +74,15 @@ class Step:
     row_counts: tuple[int, ...] = ()
 
     def encode(self, *views: TokenBatch) -> tuple[Tensor, ...]:
-        """The sentence vectors (N, d) of each view. All views of a row go through the encoder in one pass."""
-        return self.in_chunks(partial(sentence_vectors, self.model), *views)
+        """The sentence vectors (N, d) of each view.
+
+        A pass encodes all views of its rows, or only one view if padding short texts to the length of long ones would
+        cost more.
+        """
+        encode = partial(sentence_vectors, self.model)
+        if self.chunks.are_cheaper_apart(views):
+            return tuple(vectors for view in views for vectors in self.in_chunks(encode, view))
+        return self.in_chunks(encode, *views)
 
     def encode_and_pool(self, *views: TokenBatch) -> EncodedViews:
         """As :meth:`encode`, but also with the output of the model's own Pooling from the same pass."""

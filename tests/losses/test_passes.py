@@ -224,6 +224,23 @@ def test_groups_contain_every_row_once_and_cost_least(lengths, pass_cost):
         assert cost(groups) <= cost([order[start : start + most] for start in range(0, len(order), most)])
 
 
+def test_short_titles_are_not_padded_to_their_bodies(build, sentences):
+    """Two columns of different lengths go through the encoder one after the other, with the same result."""
+    model = build(dropout=False)
+    loss = SimCSELoss(model, head=None).double()
+    shapes = []
+    model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0]["input_ids"].shape)))
+    titles = model.preprocess(sentences)
+    bodies = model.preprocess([" ".join([text] * 12) for text in sentences])
+    rows, widths = len(sentences), [part["input_ids"].shape[1] for part in (titles, bodies)]
+    found = gradients(loss, [titles, bodies])
+    assert sum(count * width for count, width in shapes) <= rows * sum(widths)
+    shapes.clear()
+    loss.group_by_length = False
+    torch.testing.assert_close(found, gradients(loss, [titles, bodies]), rtol=1e-7, atol=1e-10)
+    assert shapes == [(2 * rows, widths[1])]
+
+
 #: Who may have asked for an operation: this package, or those that it calls.
 PACKAGES = re.compile(r"/(st_contrastive|transformers|sentence_transformers)/")
 
