@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from st_contrastive.cli._user_errors import as_options
+
 #: The hints and warnings of these libraries do not help the user. Their errors are still shown.
 _LOGGERS = ("sentence_transformers", "transformers", "datasets", "huggingface_hub", "accelerate", "torch", "mteb")
 
@@ -53,7 +55,7 @@ def quiet(*, warnings_shown: bool = True) -> Iterator[None]:
             restore.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
         restore.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
-        warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
+        warnings.formatwarning = lambda message, *_, **__: f"Warning: {as_options(str(message))}\n"
         warnings.filterwarnings("ignore", message=".*pin_memory.*|.*is superseded by")
         warnings.filterwarnings("ignore", category=FutureWarning)  # from one library about another
         if not warnings_shown:

@@ -107,6 +107,8 @@ class Run:
         if gain is None or before is None or after is None:
             return []
         text = f"Together with {_BM25}: {100 * before:.2f} before, {100 * after:.2f} after, {gain.describe(100)}."
+        if gain.high < 0:
+            return [f"{text} Training makes this mixture worse."]
         return [text if gain.low > 0 else f"{text} Training adds nothing to BM25 beyond chance."]
 
     def write_verdict(self, folder: Path) -> None:
