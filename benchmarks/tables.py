@@ -161,7 +161,8 @@ def memory() -> str:
             cells.append(f"{run['peak_gb']:.1f} GB")
         told, untold = (run["seconds"]["simcse"] for _, run in part.sort_values("MALLOC_MMAP_THRESHOLD_").iterrows())
         table.append([f"{batch:,}", str(size), *cells, f"{told / untold:.1f} times as long"])
-    return markdown(["sentences", "`mini_batch_size`", "peak with the setting", "peak without it", "time with the setting"], table)
+    heads = ["sentences", "`mini_batch_size`", "peak with the setting", "peak without it", "time with the setting"]
+    return markdown(heads, table)
 
 
 def bm25() -> str:
