@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datasets
 import pytest
 from datasets import Features, IterableDataset, Value
 from datasets.distributed import split_dataset_by_node
+from datasets.iterable_dataset import _BaseExamplesIterable
 from torch.utils.data import DataLoader
 
 from st_contrastive.inputs import load_pairs, load_sentences
@@ -85,3 +87,18 @@ def test_processes_workers_and_interleaved_passes_read_every_row_once(stream):
     assert [(one["sentence"], two["sentence"]) for one, two in zip(data, data, strict=True)] == [
         (text, text) for text in whole
     ]
+
+
+#: What inputs/streams.py overrides or inherits from a private class of datasets 4.0 to 5.2.
+KNOWN = {
+    "__init__", "__iter__", "_init_state_dict", "features", "is_typed", "iter_arrow", "load_state_dict", "num_shards",
+    "reshard_data_sources", "shard_data_sources", "shuffle_data_sources", "sleep_on_threads_shutdown", "split_shard_indices_by_worker", "state_dict",
+}  # fmt: skip
+
+
+def test_the_private_class_of_datasets_has_no_other_methods():
+    """A new method may need an override: read it, extend inputs/streams.py if needed, and add its name here."""
+    names = {
+        name for name, value in vars(_BaseExamplesIterable).items() if callable(value) or isinstance(value, property)
+    }
+    assert names <= KNOWN, f"datasets {datasets.__version__}"
