@@ -30,6 +30,10 @@ PAGES = (
 )
 #: Rows of own text whose mixtures are shown too.
 MIXED = ("sentences, learning rate 3e-5",)
+#: The corpora that choose a learning rate and share, and those that confirm the choice.
+CHOOSING, CONFIRMING = ("scifact-1500", "cisi", "cacm"), ("lisa", "cf")
+#: Stands for the share that Model Stock computes for each weight matrix.
+STOCK = -1.0
 #: Rows that are only shown with the decision of the test.
 JUDGED = {*CHANGES, "own-text, 150 steps", "learning rate 3e-4", "untrained"} - {"pairs under a guide"}
 #: Names that fit a narrow screen.
@@ -271,19 +275,32 @@ def figures() -> set[str]:
 
 
 def merging() -> str:
-    """What own-text brought at higher learning rates and shares of the trained weights, by corpus."""
+    """What own-text brought at higher learning rates and shares of the trained weights, by corpus: means of seeds."""
     runs = pd.read_json(RESULTS / "merging.jsonl", lines=True)
-    runs = runs[runs["rate"] > RECIPE_RATE]
-    corpora = [*runs["corpus"].unique()]
+    for scored in ("", " with bm25"):
+        runs[f"gain{scored}"] = runs[f"score{scored}"] - runs[f"start{scored}"]
+    runs["share"] = runs["share"].fillna(STOCK)
+    corpora = [*CHOOSING, *CONFIRMING]
+    means = runs.groupby(["kind", "rate", "share", "corpus"])[["gain", "gain with bm25"]].mean()
     table = []
-    for (rate, share), part in runs.groupby(["rate", "share"]):
-        cells = []
-        for corpus in corpora:
-            found = part[part["corpus"] == corpus]
-            gains = [(found[f"score{scored}"] - found[f"start{scored}"]).mean() for scored in ("", " with bm25")]
-            cells.append(", ".join(f"{gain:+.1f}" for gain in gains) if len(found) else "")
-        table.append([f"{rate:g}, {share:g}", *cells])
-    return markdown(["rate, share", *corpora], table)
+    for (kind, rate, share), part in sorted(means.groupby(level=["kind", "rate", "share"]), key=_merging_order):
+        found = part.droplevel(["kind", "rate", "share"])
+        cells = [
+            ", ".join(f"{gain:+.1f}" for gain in found.loc[name]) if name in found.index else "" for name in corpora
+        ]
+        chosen = found["gain with bm25"].reindex(CHOOSING)
+        cells.insert(len(CHOOSING), "" if chosen.isna().any() else f"{chosen.mean():+.2f}")
+        name = (
+            f"{rate:g}, Model Stock" if share == STOCK else f"{rate:g}, {'soup, ' if kind == 'soup' else ''}{share:g}"
+        )
+        table.append([name, *cells])
+    return markdown(["rate, share", *CHOOSING, "their mean with BM25", *CONFIRMING], table)
+
+
+def _merging_order(group: tuple[tuple[str, float, float], pd.DataFrame]) -> tuple[bool, str, float, float]:
+    """The recipe's learning rate first, then whole runs, soups and Model Stock."""
+    (kind, rate, share), _ = group
+    return rate > RECIPE_RATE, {"whole": "1", "soup": "2", "stock": "3"}[kind], rate, share
 
 
 def every_table() -> dict[str, str]:

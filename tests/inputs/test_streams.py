@@ -92,7 +92,8 @@ def test_processes_workers_and_interleaved_passes_read_every_row_once(stream):
 #: What inputs/streams.py overrides or inherits from a private class of datasets 4.0 to 5.2.
 KNOWN = {
     "__init__", "__iter__", "_init_state_dict", "features", "is_typed", "iter_arrow", "load_state_dict", "num_shards",
-    "reshard_data_sources", "shard_data_sources", "shuffle_data_sources", "sleep_on_threads_shutdown", "split_shard_indices_by_worker", "state_dict",
+    "reshard_data_sources", "shard_data_sources", "shuffle_data_sources", "sleep_on_threads_shutdown",
+    "split_shard_indices_by_worker", "state_dict",
 }  # fmt: skip
 
 
