@@ -101,8 +101,8 @@ class Judge:
         judgement = self.evaluator.judge(self.model)
         comparison = compare_paired(self.of_start[1], judgement)
         found |= {"corpus gain": round(100 * comparison.gain.mean, 3), "lead": round(comparison.lead.mean, 4)}
-        if comparison.mixed_gain is not None:
-            found["corpus gain with bm25"] = round(100 * comparison.mixed_gain.mean, 3)
+        if comparison.gain_with_bm25 is not None:
+            found["corpus gain with bm25"] = round(100 * comparison.gain_with_bm25.mean, 3)
         return {**found, "decision": comparison.decision}
 
 

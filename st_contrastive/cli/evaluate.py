@@ -222,10 +222,10 @@ def _score_on_corpus(
     evaluator.batch_size = batch_size
     judgement = evaluator.judge(model)
     values, notes = {"ndcg@10": judgement.ndcg}, [*notes]
-    if judgement.mixed_ndcg is None:
+    if judgement.ndcg_with_bm25 is None:
         notes.append('The scores with BM25 need the extra search: pip install ".[search]".')
     else:
-        values["ndcg@10 with bm25"] = judgement.mixed_ndcg
+        values["ndcg@10 with bm25"] = judgement.ndcg_with_bm25
         notes.append(f"with bm25: {bm25.WEIGHT} z(similarity) + {1 - bm25.WEIGHT:.1f} z(BM25) of each query.")
     if judged:
         comparison = compare_paired(judged[0], judgement)

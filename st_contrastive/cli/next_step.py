@@ -51,10 +51,11 @@ def _another_try(result: Run, plan: RunPlan) -> str:
     start, language = result.judgements.get("start"), get_language(plan.run.segment or "sentences") or "en"
     options = ["--bm25", *([] if language == "en" else ["--language", language])]
     command = _search_command(plan, [str(plan.folder)], options)
-    if command and start is not None and start.mixed_ndcg is not None and start.mixed_ndcg > start.ndcg:
-        return f"add BM25, which raises the score to {100 * start.mixed_ndcg:.2f}: {command}"
-    if plan.recipe.name == "own-text" and len(plan.columns) < 2 and plan.run.pairs is None:
-        return "train pairs, in another folder: --column with two columns that belong together, or --pairs first."
+    by_bm25 = None if start is None else start.gain_by_bm25
+    if command and by_bm25 is not None and by_bm25.high > 0:
+        gain = by_bm25.describe(100)
+        known = "changes the score by" if by_bm25.low > 0 else "makes no measurable difference on this test,"
+        return f"mix in BM25, which {known} {gain}. Compare with and without --bm25 on your own queries: {command}"
     if {result.after, result.mixed} <= {result.before, None}:
         return "the score has not changed: train for more steps, or with a higher --learning_rate, in another folder."
     rate: Any = plan.training.get("learning_rate", 5e-5)

@@ -53,6 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("model", type=path, metavar="MODEL", help="folder or hub name")
     parser.add_argument("words", nargs="+", type=query, metavar="QUERY", help="what to search for")
     parser.add_argument("--column", metavar="NAME", help="column of FILE, or two: title,body")
+    parser.add_argument("--keep", metavar="NAMES", default="", help="other columns to show, such as --keep id,name")
     parser.add_argument(
         "--pooling", choices=(*POOLINGS, "keep"), default="keep", metavar="NAME", help="as for evaluate"
     )
@@ -76,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.data} is a model: name the file of documents first.")
     models, queries = _models_and_queries(args.model, args.words)
     with user_error(OSError, TypeError, ValueError):
-        documents = load_documents(args.data, columns=args.column)
+        documents = load_documents(args.data, columns=args.column, keep=args.keep or ())
+    if len(queries) > 1:
+        print(f"{len(queries)} queries: {', '.join(map(repr, queries))}.", file=sys.stderr)
     if documents.note:
         print(documents.note, file=sys.stderr)
     texts = documents.texts
@@ -165,6 +168,7 @@ def _results(index: int, scores: Mapping[str, NDArray[np.float64]], documents: D
         model: [
             {
                 "row": documents.rows[place],
+                "kept": {name: values[place] for name, values in documents.kept.items()},
                 "title": documents.titles[place],
                 "text": documents.bodies[place],
                 "score": float(scores[model][index, place]),
@@ -185,7 +189,8 @@ def _table(query: str, ranked_by: str, models: _Results, is_coloured: bool) -> s
         lines = [_cut(model, width)]
         for document in found:
             others = [rank for other, rank in document["ranks"].items() if other != model]
-            place = f"{document['ranks'][model]}. row {document['row']}"
+            kept = f" [{', '.join(map(str, document['kept'].values()))}]" if document["kept"] else ""
+            place = f"{document['ranks'][model]}. {document['score']:.2f}  row {document['row']}{kept}"
             note = "".join(f" ({rank})" for rank in others)
             parts = [f"{document['title']}", f"    {document['text']}"] if has_titles else [document["text"]]
             cells = [_cut(f"{place}  {parts[0]}", width, note), *(_cut(part, width) for part in parts[1:])]

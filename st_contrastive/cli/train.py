@@ -181,7 +181,11 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
     print(describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length), flush=True)
     if isinstance(trainer.evaluator, CorpusEvaluator):
         documents, questions = len(trainer.evaluator.answers), len(trainer.evaluator.queries)
-        print(f"Test: {questions:,} sentences of {documents:,} documents held out of training.", flush=True)
+        print(
+            f"Test: {questions:,} sentences of {documents:,} held-out documents. Each has to find the rest of its "
+            "document (nDCG@10, 0 to 100).",
+            flush=True,
+        )
     if not progress.is_silent:
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)

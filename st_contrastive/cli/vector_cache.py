@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -58,7 +59,10 @@ def _key(model: SentenceTransformer, texts: Sequence[str]) -> str:
         digest.update(repr(sorted(getattr(module, "get_config_dict", dict)().items(), key=str)).encode())
     tokenizer = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if hasattr(tokenizer, "to_str"):
-        digest.update(tokenizer.to_str().encode())
+        content = json.loads(tokenizer.to_str())
+        # Those of the last call, which the next call replaces.
+        content |= dict.fromkeys(("truncation", "padding"))
+        digest.update(json.dumps(content).encode())
     for name, tensor in model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())

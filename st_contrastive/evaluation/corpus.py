@@ -114,6 +114,7 @@ class CorpusEvaluator(SentenceEvaluator):
                 f"of {len(documents)} texts, {len(usable)} have two or more sentences that no other text contains "
                 f"(split by the rules for {language!r}), and at least {self.min_documents} such documents are needed. "
                 "Provide more documents, and whole ones, not single sentences."
+                f"{' Or are titles and bodies swapped?' if titles is not None else ''}"
             )
         self.queries: dict[str, str] = {}
         self.answers: dict[str, str] = {}

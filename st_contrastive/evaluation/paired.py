@@ -20,14 +20,14 @@ class Judgement:
         owners: number of the document that each question was taken from.
         ranks: rank of that document among all, from 1. Ties count against the encoder.
         leads: by how many standard deviations its similarity is above the mean over all documents.
-        mixed_ranks: its rank when the similarities are mixed with BM25. None without BM25.
+        ranks_with_bm25: its rank when the similarities are mixed with BM25. None without BM25.
         digest: a hash of the questions and the documents, as in ``CorpusEvaluator.get_config_dict()``.
     """
 
     owners: NDArray[np.int64]
     ranks: NDArray[np.float64]
     leads: NDArray[np.float64]
-    mixed_ranks: NDArray[np.float64] | None = None
+    ranks_with_bm25: NDArray[np.float64] | None = None
     digest: str = ""
 
     @property
@@ -36,9 +36,14 @@ class Judgement:
         return float(ndcg_at_10(self.ranks).mean())
 
     @property
-    def mixed_ndcg(self) -> float | None:
-        """Mean nDCG@10 of ``mixed_ranks``."""
-        return None if self.mixed_ranks is None else float(ndcg_at_10(self.mixed_ranks).mean())
+    def ndcg_with_bm25(self) -> float | None:
+        """Mean nDCG@10 of ``ranks_with_bm25``."""
+        return None if self.ranks_with_bm25 is None else float(ndcg_at_10(self.ranks_with_bm25).mean())
+
+    @property
+    def gain_by_bm25(self) -> Change | None:
+        """The change of nDCG@10 that BM25 brings. None without BM25."""
+        return None if self.ranks_with_bm25 is None else _gain(self.ranks, self.ranks_with_bm25, self.owners)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Comparison:
         higher, lower: how many of them find their document at a higher, or lower, place than before.
         gain: the change of nDCG@10.
         lead: the change of the mean of ``Judgement.leads``.
-        mixed_gain: the change of nDCG@10 when both are mixed with BM25. None without BM25.
+        gain_with_bm25: the change of nDCG@10 when both are mixed with BM25. None without BM25.
     """
 
     questions: int
@@ -76,7 +81,7 @@ class Comparison:
     lower: int
     gain: Change
     lead: Change
-    mixed_gain: Change | None = None
+    gain_with_bm25: Change | None = None
 
     @property
     def decision(self) -> Literal["better", "worse", "no difference"]:
@@ -105,7 +110,7 @@ class Comparison:
             return f"nDCG@10 ({gain}) and the lead ({lead}) both fell."
         failed = [] if self.gain.mean > 0 else [f"nDCG@10 did not rise ({gain})"]
         if not self.lead.mean >= LEAST_LEAD:
-            failed.append(f"the lead did not rise by {LEAST_LEAD} or more ({lead})")
+            failed.append(f"the lead did not rise by {LEAST_LEAD} or more ({lead}), below which search seldom gained")
         return f"{' and '.join(failed)}."
 
     def __str__(self) -> str:
@@ -127,8 +132,8 @@ def compare_paired(before: Judgement, after: Judgement) -> Comparison:
     gain = _gain(before.ranks, after.ranks, before.owners)
     lead = Change(*interval(after.leads - before.leads, before.owners))
     mixed = None
-    if before.mixed_ranks is not None and after.mixed_ranks is not None:
-        mixed = _gain(before.mixed_ranks, after.mixed_ranks, before.owners)
+    if before.ranks_with_bm25 is not None and after.ranks_with_bm25 is not None:
+        mixed = _gain(before.ranks_with_bm25, after.ranks_with_bm25, before.owners)
     higher, lower = int((after.ranks < before.ranks).sum()), int((after.ranks > before.ranks).sum())
     return Comparison(len(before.ranks), higher, lower, gain, lead, mixed)
 

@@ -66,6 +66,7 @@ class DataReport:
     columns: tuple[ColumnReport, ...]  #: one report per column of texts
     examples: tuple[tuple[str, ...], ...]  #: the first, the middle and the last row
     unrelated: Fault | None = None  #: set if the texts of two columns share too few words to belong together
+    model_limit: int | None = None  #: number of tokens that the saved model reads of a text
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count:,} {kind}" for kind, count in self.faults.items() if count) or "none"
@@ -80,6 +81,9 @@ class DataReport:
             is_fine = of or column.cut <= 0.1 or "repeated sentences" in self.faults
             advice = "" if is_fine else "; raise max_length to read more, or cut documents into sentences (segment)"
             report += f"\nLength{of}: {column}{advice}."
+        limits = [column.limit for column in self.columns if column.longer]
+        if limits and self.model_limit is not None and limits[0] < self.model_limit:
+            report += f"\nOnly training cuts them: the saved model reads {self.model_limit} tokens."
         if self.unrelated:
             report += (
                 f"\nPairs: the texts of {' and '.join(repr(column.name) for column in self.columns)} share no more "
@@ -102,7 +106,8 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
         prompt: text that training puts before each text of the data set.
         max_length: number of tokens that training reads of a text; None for the model's ``max_seq_length``.
     """
-    limit = getattr(model, "max_seq_length", None) if max_length is None else max_length
+    model_limit = getattr(model, "max_seq_length", None)
+    limit = model_limit if max_length is None else max_length
     if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
         limit = None
     table = read_table(dataset)
@@ -130,7 +135,7 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     second = _sample(table[names[1]]) if len(names) == 2 else []
     unrelated = find_unrelated_columns(names[0], first, second) if second else None
     return DataReport(
-        reading.rows, reading.columns, len(table), faults, is_filtered, tuple(columns), examples, unrelated
+        reading.rows, reading.columns, len(table), faults, is_filtered, tuple(columns), examples, unrelated, model_limit
     )
 
 

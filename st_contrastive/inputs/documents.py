@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
 
 from st_contrastive._arguments import checked
 from st_contrastive.inputs.faults import present, strip
-from st_contrastive.inputs.tables import Source, read_flat_table, source_errors, source_name, text_column
+from st_contrastive.inputs.tables import (
+    Source,
+    read_flat_table,
+    require_column,
+    source_errors,
+    source_name,
+    text_column,
+)
 
 #: Reasons why a row is not a document.
 EMPTY, PLACEHOLDER = "empty", "placeholder"
@@ -22,6 +31,7 @@ class Documents:
         titles: text of the first of two columns, "" if it is missing; all "" if only one column was read.
         bodies: text of the last column, "" if it is missing.
         total: number of rows in the source.
+        kept: values of the columns that were kept, by column.
         unused: number of rows that are not documents, by reason: "empty", or "placeholder" for a text such as "N/A".
     """
 
@@ -30,6 +40,7 @@ class Documents:
     bodies: Sequence[str]
     total: int
     unused: Mapping[str, int]
+    kept: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -50,7 +61,11 @@ class Documents:
 
 @checked
 def load_documents(
-    source: Source, *, columns: str | Sequence[str] | None = None, split: str | None = None
+    source: Source,
+    *,
+    columns: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] = (),
+    split: str | None = None,
 ) -> Documents:
     """Read every row that has text as one document, with its row number. Use it for search and for evaluation.
 
@@ -61,6 +76,7 @@ def load_documents(
         source: as for :func:`load_sentences`.
         columns: the column of texts, or the columns of title and body, also as "title,body". None reads the only
             column of text.
+        keep: other columns, such as an id, whose values stay with each document; also as "id,name".
         split: as for :func:`load_sentences`.
 
     Raises:
@@ -71,17 +87,27 @@ def load_documents(
         >>> documents.rows, documents.unused
         ([0, 2], {'empty': 1, 'placeholder': 0})
     """
-    names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else [*(columns or ())]
+    names, others = _names(columns or ()), _names(keep)
     if len(names) > 2 or len({*names}) < len(names):
         raise ValueError(f"columns must be one name, or two different ones (title and body), got {columns!r}.")
-    name, table = source_name(source), read_flat_table(source, names, split=split)
+    name = source_name(source)
+    if others and not names:  # of a CSV, only the named columns are read
+        names = [text_column(read_flat_table(source, (), split=split), None, name)]
+    table = read_flat_table(source, [*names, *others], split=split)
     names = [text_column(table, column, name) for column in names] or [text_column(table, None, name)]
+    for column in others:
+        require_column(table, column, name)
+    kept: dict[str, list[Any]] = {column: [] for column in others}
     rows, titles, bodies, total, unused = [], [], [], 0, {EMPTY: 0, PLACEHOLDER: 0}
     with source_errors(name):
         for batch in table.iter(1000):
-            for cells in zip(*(batch[column] for column in names), strict=True):
+            values = zip(*(batch[column] for column in others), strict=True) if others else repeat(())
+            cells_of_rows = zip(*(batch[column] for column in names), strict=True)
+            for cells, beside in zip(cells_of_rows, values, strict=False):
                 texts = [*map(present, cells)]
                 if any(texts):
+                    for column, value in zip(others, beside, strict=True):
+                        kept[column].append(value)
                     rows.append(total)
                     titles.append(texts[0] if len(texts) > 1 else "")
                     bodies.append(texts[-1])
@@ -90,4 +116,8 @@ def load_documents(
                 total += 1
     if not rows:
         raise ValueError(f"{name}: none of {total:,} rows has text in {' or '.join(map(repr, names))}.")
-    return Documents(rows, titles, bodies, total, unused)
+    return Documents(rows, titles, bodies, total, unused, kept)
+
+
+def _names(columns: str | Sequence[str]) -> list[str]:
+    return [name.strip() for name in columns.split(",")] if isinstance(columns, str) else [*columns]

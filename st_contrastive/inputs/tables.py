@@ -6,10 +6,12 @@ import csv
 import glob
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -276,11 +278,23 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
         remedy = f"Did you mean column={nearest[0]!r}?"
     elif not remedy:
         choices = [choice for choice in columns if not _NAME_OF_ID.fullmatch(choice)] or columns
-        has_pair = column is None and len(choices) > 1
-        pair = f", or the two of a pair, such as columns={','.join(choices[:2])!r}" if has_pair else ""
-        remedy = f"Name one, such as column={choices[0]!r}{pair}."
+        lengths = Counter(dict.fromkeys(choices, 0))
+        for row in islice(table, 100):
+            lengths.update({choice: len(row[choice] or "") for choice in choices})
+        longest, *others = [choice for choice, _ in lengths.most_common()]
+        pair = f", or a title and its body, such as columns={f'{others[0]},{longest}'!r}" if others else ""
+        remedy = f"Name one, such as column={longest!r}{pair}."
     holds = "holds" if columns else "has no column of text, only"
     raise ValueError(f"{argument}{name} {holds} {_found_columns(table)}. {remedy}")
+
+
+def require_column(table: Any, column: str, name: str) -> None:
+    """Require that the table has a column of any type."""
+    kinds = column_types(table)
+    if column not in kinds:
+        nearest = get_close_matches(column, kinds, n=1)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(f"{name} has no column {column!r}, only {', '.join(kinds)}.{hint}")
 
 
 def _found_columns(table: Any) -> str:

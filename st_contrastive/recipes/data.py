@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from datasets import Dataset
@@ -18,7 +19,7 @@ from st_contrastive.inputs.row_filter import Reading, get_reading, set_reading
 from st_contrastive.inputs.segments import get_language
 from st_contrastive.inputs.tables import Source
 from st_contrastive.methods import METHODS, Method
-from st_contrastive.recipes.plan import split_columns
+from st_contrastive.recipes.plan import DEV_WORDS, split_columns
 from st_contrastive.settings import RunSettings
 
 
@@ -89,6 +90,8 @@ def _naming_dev(dev: str) -> Iterator[None]:
         yield
     except (OSError, TypeError, ValueError) as error:
         remedy = " Name a file of graded pairs as dev, or turn dev off with dev=none." if dev == "stsb" else ""
+        if nearest := get_close_matches(dev, DEV_WORDS, n=1, cutoff=0.7) if dev not in DEV_WORDS else ():
+            remedy = f" Did you mean dev={nearest[0]!r}?"
         raise ValueError(f"dev={dev!r:.80}: {first_line(error)}{remedy}") from error
 
 

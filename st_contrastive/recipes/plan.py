@@ -45,7 +45,7 @@ _SECOND_STAGE = frozenset(
     "output_dir".split()
 )
 #: Values of dev that are not a file.
-_DEV_WORDS = ("corpus", "stsb")
+DEV_WORDS = ("corpus", "stsb")
 _SECRETS = ("hub_token",)
 #: Options of other training scripts, such as SimCSE's train.py, and what to use here.
 _OTHER_TOOLS = {
@@ -222,7 +222,7 @@ class RunPlan:
         locations = [name for name, kind in RUN.items() if Location in get_args(kind)]
         for name in (*locations, *self.method.checkpoints):
             value = kept.get(name)
-            if isinstance(value, (str, os.PathLike)) and not (name == "dev" and value in _DEV_WORDS):
+            if isinstance(value, (str, os.PathLike)) and not (name == "dev" and value in DEV_WORDS):
                 path = os.path.abspath(os.path.expanduser(value))
                 if os.path.exists(path):
                     kept[name] = path

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from os import fspath
 from pathlib import Path
@@ -72,7 +73,9 @@ def names() -> list[str]:
 def load(name: str) -> Recipe:
     """The recipe of that name. For an unknown name, the ValueError lists all names."""
     if name not in _recipes():
-        raise ValueError(f"there is no recipe {name!r}. The recipes are {', '.join(_recipes())}.")
+        near = [other for other in _recipes() if name and name in other] or get_close_matches(name, _recipes(), n=1)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"The recipes are {', '.join(_recipes())}."
+        raise ValueError(f"there is no recipe {name!r}. {hint}")
     return _recipes()[name]
 
 

@@ -16,8 +16,7 @@ from st_contrastive.training import ContrastiveTrainer
 
 #: File of the output folder that holds the verdict.
 VERDICT_FILE = "verdict.json"
-_BM25 = f"BM25 ({WEIGHT:g} cosine + {1 - WEIGHT:g} BM25)"
-_TITLES = {"start": "before training", "trained": "after", "mixture": "mixed"}
+_WEIGHTS = f"{WEIGHT:g} cosine + {1 - WEIGHT:g} BM25"
 
 
 @dataclass(frozen=True)
@@ -93,20 +92,19 @@ class Run:
     def __str__(self) -> str:
         if not self.scores:
             return "No dev was set, so it is unknown whether training helped."
-        scores = ", ".join(f"{title} {100 * self.scores[name]:.2f}" for name, title in _TITLES.items()
-                           if name in self.scores)  # fmt: skip
-        lines = [f"Score {scores}."]
+        lines = [f"Scores: {', '.join(f'{name} {100 * score:.2f}' for name, score in self.scores.items())}."]
         if self.comparison is not None:
-            lines.append(f"{'Mixed' if self.compared == 'mixture' else 'After training'}: {self.comparison}")
+            lines.append(f"The {self.compared} against the start: {self.comparison}")
             lines += self._with_bm25(self.comparison)
         return "\n".join(lines)
 
     def _with_bm25(self, comparison: Comparison) -> list[str]:
-        before, after = (self.judgements[name].mixed_ndcg for name in ("start", str(self.compared)))
-        gain = comparison.mixed_gain
+        before, after = (self.judgements[name].ndcg_with_bm25 for name in ("start", str(self.compared)))
+        gain = comparison.gain_with_bm25
         if gain is None or before is None or after is None:
             return []
-        text = f"Together with {_BM25}: {100 * before:.2f} before, {100 * after:.2f} after, {gain.describe(100)}."
+        scores = f"start {100 * before:.2f}, {self.compared} {100 * after:.2f}"
+        text = f"With BM25 mixed in ({_WEIGHTS}): {scores}, {gain.describe(100)}."
         if gain.high < 0:
             return [f"{text} Training makes this mixture worse."]
         return [text if gain.low > 0 else f"{text} Training adds nothing to BM25 beyond chance."]
@@ -128,7 +126,7 @@ class Run:
         }
         if comparison is not None:
             content |= asdict(comparison)
-            mixed = {name: judged.mixed_ndcg for name, judged in self.judgements.items()}
+            mixed = {name: judged.ndcg_with_bm25 for name, judged in self.judgements.items()}
             content["scores_with_bm25"] = {name: score for name, score in mixed.items() if score is not None}
         with complete_file(folder / VERDICT_FILE) as partial:
             partial.write_text(to_json(content) + "\n", encoding="utf-8")

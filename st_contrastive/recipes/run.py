@@ -27,6 +27,8 @@ from st_contrastive.training.card import add_to_card, describe_start, public_set
 
 #: The file of settings that each run writes into its output folder.
 PLAN_FILE = "run.yaml"
+#: What a run leaves in its output folder.
+_OF_A_RUN = (PLAN_FILE, "modules.json", "README.md", "checkpoint-*")
 #: How many pairs are drawn to check that their texts belong together.
 _PAIRS = 2000
 
@@ -117,7 +119,7 @@ class _TrainingRun:
         if resumed is None and "other" in texts.column_names and plan.run.pairs is None:
             _check_pairs(self.trainer, is_trained=has_pooling(str(plan.run.model)))
         if plan.recipe.name == "own-text" and "other" not in texts.column_names:
-            warn(
+            raise ValueError(
                 "own-text is for pairs. With single texts, it made search worse in all our runs. Name two columns, "
                 "such as column='title,body', or set pairs='first'."
             )
@@ -204,10 +206,13 @@ class _TrainingRun:
             return None
         if resume:
             return Path(resume).parent
-        if any(path for name in ("modules.json", "README.md", "checkpoint-*") for path in folder.glob(name)):
+        if folder.is_file():
+            raise ValueError(f"output_dir {folder} is a file: name a folder.")
+        found = next((name for name in _OF_A_RUN if any(folder.glob(name))), None)
+        if found is not None:
             raise ValueError(
-                f"output_dir {folder} holds a model, a README.md or checkpoints. Name another folder, or resume that "
-                "run with the same settings and resume_from_checkpoint=true."
+                f"output_dir {folder} holds {found}: this run would overwrite it, or another run is writing there. "
+                "Name another folder, or resume that run with the same settings and resume_from_checkpoint=true."
             )
         return None
 

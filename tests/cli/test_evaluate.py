@@ -88,7 +88,7 @@ def test_two_models_are_compared_on_the_same_questions(data, model, build, tmp_p
     documents = (data / "corpus.txt").read_text().splitlines()
     evaluator = evaluation.CorpusEvaluator(documents)
     first, other = (evaluator.judge(load_model(folder)) for folder in (model, str(tmp_path / "other")))
-    assert scores(path)[1]["corpus", "all", "ndcg@10 with bm25"] == pytest.approx(other.mixed_ndcg)
+    assert scores(path)[1]["corpus", "all", "ndcg@10 with bm25"] == pytest.approx(other.ndcg_with_bm25)
     assert str(evaluation.compare_paired(first, other)) in capsys.readouterr().out
 
 

@@ -90,7 +90,8 @@ def test_results_of_two_models_side_by_side(search, table, model, other, capsys)
     lines = capsys.readouterr().out.splitlines()
     assert [lines[0], lines[1], lines[2].split()] == ["a cat", "Ranked by cosine similarity", ["first", "second"]]
     row, other_row = (found[0]["models"][name][0]["row"] for name in ("first", "second"))
-    assert lines[3].split()[:5] == ["1.", "row", str(row), "Title", str(row)]
+    score = f"{found[0]['models']['first'][0]['score']:.2f}"
+    assert lines[3].split()[:6] == ["1.", score, "row", str(row), "Title", str(row)]
     assert lines[4].strip().startswith(BODIES[row])
     assert BODIES[other_row] in lines[4]
     assert len(lines) == 7
@@ -165,6 +166,15 @@ class TestCache:
         assert [np.load(file).shape[0] for file in cache.iterdir()] == [7]
         search(table, model, other, "a cat", "--column", "body")
         assert encoded == [7, 7]
+
+    def test_a_saved_copy_uses_the_same_vectors(self, search, table, model, encoded, tmp_path):
+        """Its tokenizer was saved with the truncation and padding of its last call."""
+        search(table, model, "a cat", "--column", "body")
+        loaded = SentenceTransformer(model)
+        loaded.tokenizer(["a cat"], truncation=True, max_length=5, padding="max_length")
+        loaded.save_pretrained(str(tmp_path / "copy"))
+        search(table, str(tmp_path / "copy"), "a cat", "--column", "body")
+        assert encoded == [7]
 
     def test_other_weights_settings_or_texts_are_encoded(self, search, table, model, encoded, cache, tmp_path):
         def changed(change):
@@ -272,3 +282,19 @@ def test_bad_input(table, model, other, capsys, tmp_path):
     copy = shutil.copytree(model, tmp_path / "copy" / "first")
     assert main(["search", table, model, str(copy), "a cat", "--column", "body", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)[0]["models"]) == 2  # of the same name
+
+
+def test_other_columns_are_shown_with_each_result(search, tmp_path, model, capsys):
+    path = tmp_path / "kept.csv"
+    rows = [(f"ID-{number}", number, body) for number, body in enumerate(BODIES)]
+    path.write_text("".join(f'{one},{two},"{three}"\n' for one, two, three in [("id", "year", "body"), *rows]))
+    (found,) = search(str(path), model, "a cat", "--column", "body", "--keep", "id,year")
+    documents = found["models"]["first"]
+    assert len(documents) == len(BODIES)
+    assert [each["kept"] for each in documents] == [
+        {"id": f"ID-{each['row']}", "year": str(each["row"])} for each in documents
+    ]
+    assert main(["search", str(path), model, "a cat", "--column", "body", "--keep", "id", "--top", "1"]) == 0
+    assert f"[ID-{documents[0]['row']}]" in capsys.readouterr().out
+    assert main(["search", str(path), model, "a cat", "--column", "body", "--keep", "yaer"]) == 2
+    assert "has no column 'yaer', only id, year, body. Did you mean 'year'?" in capsys.readouterr().err

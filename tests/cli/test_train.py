@@ -144,7 +144,7 @@ def test_own_text_gives_a_verdict_question_by_question(words, tmp_path, capsys, 
     (compared,) = (line for line in lines if "questions" in line and "interval" in line)
     assert re.search(r"\d+ find their document higher than before and \d+ lower", compared)
     assert any(re.match(r"12 steps take about \d+ (s|min)", line) for line in lines)
-    assert any(re.match(r"Test: \d+ sentences of \d+ documents", line) for line in lines)
+    assert any(re.match(r"Test: \d+ sentences of \d+ held-out documents", line) for line in lines)
     verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
     assert lines[-1] == f"VERDICT: {verdict['verdict']}"
     assert verdict["reason"] in lines[-3]
@@ -200,11 +200,6 @@ def test_bm25_is_advised_where_it_helps_and_training_did_not(advice, mixed_rank,
     settings = {"loss": "simcse", "model": "start", "data": "a.txt", "dev": "corpus"}
     judged = {"start": start, "trained": start}
     assert expected in advice(settings, scores=scores(0.5, 0.4), saved="start", judgements=judged)
-
-
-def test_pairs_are_advised_after_own_text_of_single_texts(advice):
-    settings = {"recipe": "own-text", "data": "a.csv", "column": "body", "dev": "stsb"}
-    assert "--column with two columns" in advice(settings, scores=scores(0.5, 0.4), saved="start")
 
 
 @pytest.mark.parametrize(

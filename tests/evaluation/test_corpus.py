@@ -47,7 +47,7 @@ def test_ndcg_by_hand(build, texts):
     assert 0.1 < scores["corpus_ndcg@10"] < 1
     judgement = evaluator.judge(model)
     assert judgement.ndcg == scores["corpus_ndcg@10"]
-    assert len(judgement.ranks) == len(judgement.leads) == len(judgement.mixed_ranks) == 50
+    assert len(judgement.ranks) == len(judgement.leads) == len(judgement.ranks_with_bm25) == 50
     assert judgement.owners.tolist() == [index for index in range(25) for _ in range(2)]
 
 
@@ -55,7 +55,7 @@ def test_ties_count_against_the_model(texts):
     judgement = CorpusEvaluator(texts).judge(Same())
     assert (judgement.ranks == 25).all()
     assert not judgement.leads.any()
-    assert judgement.mixed_ndcg == 1.0  # by the words alone
+    assert judgement.ndcg_with_bm25 == 1.0  # by the words alone
 
 
 def test_without_bm25_nothing_is_mixed(texts, monkeypatch):
@@ -64,7 +64,7 @@ def test_without_bm25_nothing_is_mixed(texts, monkeypatch):
 
     monkeypatch.setattr(corpus, "BM25", missing)
     judgement = CorpusEvaluator(texts).judge(Same())
-    assert judgement.mixed_ranks is judgement.mixed_ndcg is None
+    assert judgement.ranks_with_bm25 is judgement.ndcg_with_bm25 is None
 
 
 def sentences_of(evaluator):

@@ -26,7 +26,7 @@ def test_by_hand():
     assert (comparison.questions, comparison.higher, comparison.lower) == (4, 2, 1)
     assert comparison.gain.mean == pytest.approx((-0.5 + 0.5 + 1) / 4)
     assert comparison.gain.low < comparison.gain.mean < comparison.gain.high
-    assert comparison.mixed_gain is None
+    assert comparison.gain_with_bm25 is None
     assert judgement([1, 3, 11, 2]).ndcg == pytest.approx((1 + 0.5 + 1 / np.log2(3)) / 4)
 
 
@@ -66,9 +66,9 @@ def test_the_decision_and_its_reason(ranks, leads, decision, figures):
 
 
 def test_with_bm25_too():
-    before = replace(judgement([2] * 4), mixed_ranks=np.array([1, 2, 3, 11]))
-    after = replace(judgement([1] * 4), mixed_ranks=np.ones(4))
-    gain = compare_paired(before, after).mixed_gain
+    before = replace(judgement([2] * 4), ranks_with_bm25=np.array([1, 2, 3, 11]))
+    after = replace(judgement([1] * 4), ranks_with_bm25=np.ones(4))
+    gain = compare_paired(before, after).gain_with_bm25
     assert gain.mean == pytest.approx((0 + 1 - 1 / np.log2(3) + 0.5 + 1) / 4)
     assert gain.low <= gain.mean <= gain.high
 

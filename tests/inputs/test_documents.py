@@ -52,7 +52,8 @@ def test_untitled_equal_and_repeated_rows(tmp_path, name):
         source = data.to_iterable_dataset()
     else:
         getattr(data, {".csv": "to_csv", ".jsonl": "to_json", ".parquet": "to_parquet"}[source.suffix])(source)
-    documents = load_documents(source, columns=("title", "body"))
+    documents = load_documents(source, columns=("title", "body"), keep="n")
+    assert [*map(int, documents.kept["n"])] == [0, 1, 2, 3, 4, 5] == documents.rows
     whole, alone = "Notice\n\nIt rains.", "It rains."
     assert documents.texts == [whole, alone, alone, alone, "Notice", whole]
     assert documents.titles == ["Notice", "", "", "It rains.", "Notice", "Notice"]

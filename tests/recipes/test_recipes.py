@@ -32,8 +32,13 @@ FULL = {
 def test_names():
     assert ALL.keys() >= FULL
     assert {*ALL} >= {"own-text", "mini-simcse", "mini-conisi", "mini-twins", "mini-infocse"}
-    with pytest.raises(ValueError, match=r"no recipe 'simcse'.*simcse-bert-base"):
-        recipes.load("simcse")
+    for name, expected in (
+        ("simcse", "mini-simcse or simcse-bert-base or"),
+        ("own-txt", "own-text"),
+        ("unknown", "simcse"),
+    ):
+        with pytest.raises(ValueError, match=f"no recipe '{name}'.*{expected}"):
+            recipes.load(name)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -386,10 +386,10 @@ def test_two_columns_are_pairs(checkpoint, tmp_path, monkeypatch):
             recipes.trainer("simcse-bert-base", **more, **given)
 
 
-def test_own_text_of_one_column_is_warned_of(checkpoint, tmp_path):
-    given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
-    with pytest.warns(UserWarning, match="own-text is for pairs"):
-        recipes.run("own-text", column="body", **given)
+def test_own_text_of_one_column_is_refused(checkpoint, tmp_path):
+    settings = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
+    with pytest.raises(ValueError, match="own-text is for pairs"):
+        recipes.run("own-text", column="body", **settings)
 
 
 def test_a_weak_match_of_titles_is_refused_for_a_sentence_encoder(checkpoint, tmp_path):
@@ -467,12 +467,17 @@ def test_what_is_warned_of(checkpoint, tmp_path, monkeypatch):
         assert recipes.trainer("simcse-bert-base", **given).args.train_batch_size == 4
 
 
-def test_a_folder_with_a_file_of_the_users_is_left_alone(checkpoint, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["README.md", "run.yaml"])
+def test_a_used_folder_is_left_alone(checkpoint, tmp_path, monkeypatch, name):
+    """A run writes run.yaml before its first step, so the folder of a running one is refused too."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(ValueError, match=r"output_dir .* README\.md"):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match=f"output_dir .* holds {name}"):
         recipes.run("mini-simcse", data=SENTENCES, output_dir=".", model=str(checkpoint("bert")), **SMALL)
-    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    (tmp_path / name).rename(tmp_path / "a file")
+    with pytest.raises(ValueError, match="output_dir a file is a file"):
+        recipes.run("mini-simcse", data=SENTENCES, output_dir="a file", model=str(checkpoint("bert")), **SMALL)
 
 
 def test_run_yaml_holds_the_settings_of_both_stages(checkpoint, tmp_path):
