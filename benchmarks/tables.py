@@ -238,8 +238,9 @@ def verdicts() -> str:
     losses = {name: -part[part < 0] for name, part in gains.items()}
     lost = {name: f"{len(part)} lost {part.min():.1f} to {part.max():.1f}" for name, part in losses.items()}
     return (
-        f"Of {len(runs)} runs it called {len(gains[True])} better: {sum(gains[True] > 0)} improved judged search, "
-        f"{lost[True]}.\nIt refused {len(gains[False])}: {lost[False]}."
+        f"Of {len(runs)} runs, the test called {len(gains[True])} better: {sum(gains[True] > 0)} had improved judged "
+        f"search, and {lost[True]}.\n"
+        f"It refused {len(gains[False])}: {lost[False]}, and {sum(gains[False] >= 0)} gained."
     )
 
 

@@ -17,9 +17,11 @@ def describe_result(result: Run, plan: RunPlan) -> str:
         "start": "the encoder that the run started from, unchanged",
     }
     reason = f", because {result.reason}" if result.reason else "."
+    size = sum(file.stat().st_size for file in plan.folder.glob("checkpoint-*/**/*") if file.is_file())
+    rest = f" Its checkpoints ({size / 1e6:,.0f} MB) are only needed to resume." if size else ""
     lines = [
         str(result),
-        f"Saved in {plan.folder}: {names[str(result.saved)]}{reason}",
+        f"Saved in {plan.folder}: {names[str(result.saved)]}{reason}{rest}",
         f"Next: {next_step(result, plan)}",
     ]
     if result.verdict is not None:

@@ -94,7 +94,8 @@ class Run:
             return "No dev was set, so it is unknown whether training helped."
         lines = [f"Scores: {', '.join(f'{name} {100 * score:.2f}' for name, score in self.scores.items())}."]
         if self.comparison is not None:
-            lines.append(f"The {self.compared} against the start: {self.comparison}")
+            name = "trained weights" if self.compared == "trained" else self.compared
+            lines.append(f"The {name} against the start: {self.comparison}")
             lines += self._with_bm25(self.comparison)
         return "\n".join(lines)
 
