@@ -81,7 +81,7 @@ class DataReport:
             is_fine = of or column.cut <= 0.1 or "repeated sentences" in self.faults
             advice = "" if is_fine else "; raise max_length to read more, or cut documents into sentences (segment)"
             report += f"\nLength{of}: {column}{advice}."
-        limits = [column.limit for column in self.columns if column.longer]
+        limits = [column.limit for column in self.columns if column.longer and column.limit is not None]
         if limits and self.model_limit is not None and limits[0] < self.model_limit:
             report += f"\nOnly training cuts them: the saved model reads {self.model_limit} tokens."
         if self.unrelated:
