@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
 from st_contrastive._arguments import checked
@@ -101,13 +100,11 @@ def load_documents(
     rows, titles, bodies, total, unused = [], [], [], 0, {EMPTY: 0, PLACEHOLDER: 0}
     with source_errors(name):
         for batch in table.iter(1000):
-            values = zip(*(batch[column] for column in others), strict=True) if others else repeat(())
-            cells_of_rows = zip(*(batch[column] for column in names), strict=True)
-            for cells, beside in zip(cells_of_rows, values, strict=False):
+            for place, cells in enumerate(zip(*(batch[column] for column in names), strict=True)):
                 texts = [*map(present, cells)]
                 if any(texts):
-                    for column, value in zip(others, beside, strict=True):
-                        kept[column].append(value)
+                    for column in others:
+                        kept[column].append(batch[column][place])
                     rows.append(total)
                     titles.append(texts[0] if len(texts) > 1 else "")
                     bodies.append(texts[-1])
