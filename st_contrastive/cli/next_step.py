@@ -42,7 +42,7 @@ def next_step(result: Run, plan: RunPlan) -> str:
     loading = f"SentenceTransformer({str(plan.folder)!r}) loads it"
     start = str(plan.run.model)
     modes = [mode for module in result.trainer.model if (mode := getattr(module, "pooling_mode", None))]
-    # A start without a pooling is compared with the pooling of the trained model.
+    # A start that was saved without a pooling gets that of the trained model.
     pooling = [] if has_pooling(start) else ["--pooling", *modes[:1]] if modes else []
     search = _search_command(plan, [start, str(plan.folder)], pooling)
     return f"{loading}; to compare it with the start: {search}" if search else f"{loading}."

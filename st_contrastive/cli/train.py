@@ -137,7 +137,8 @@ def _plan(args: argparse.Namespace) -> RunPlan:
             written = parse(text)
         folder = Path(file).expanduser().resolve().parent
         has_output = isinstance(written, Mapping) and "output_dir" in written
-        if not has_output and [*folder.glob("checkpoint-*"), *folder.glob("stage1")]:  # the run that wrote the file
+        # A run writes run.yaml without its output folder, which is the file's own folder.
+        if not has_output and [*folder.glob("checkpoint-*"), *folder.glob("stage1")]:
             options.setdefault("output_dir", str(folder))
         if isinstance(written, Mapping) and ":" in str(written.get("loss")) and "" not in sys.path:
             sys.path.append("")

@@ -15,7 +15,7 @@ from st_contrastive.inputs.faults import Fault, find_ids, find_repeats, find_sam
 from st_contrastive.inputs.row_filter import RowFilter, get_reading
 from st_contrastive.inputs.tables import Source, read_table, text_column, text_columns
 
-#: Limits: texts that are tokenized per column, their characters, and rows that are read from a stream.
+#: How many texts of a column are tokenized, how many characters of them, and how many rows of a stream are read.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
 #: An HTML tag, but not "Vec<String>" in source code.
 _TAG = re.compile(r"(?i)</?(a|b|br|div|em|h\d|i|img|li|ol|p|span|strong|su[bp]|table|t[dhr]|ul)\b[^<>]*>")
