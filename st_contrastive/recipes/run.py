@@ -123,7 +123,7 @@ class _TrainingRun:
                 "own-text is for pairs. With single texts, it made search worse in all our runs. Name two columns, "
                 "such as column='title,body', or set pairs='first'."
             )
-        self.recorder = _Recorder(lambda: write_plan(plan, plan.folder / PLAN_FILE))
+        self.recorder = _Recorder(plan, may_overwrite=bool(plan.resume))
         if plan.run.stage1 is None:
             self._begin(self.trainer)
         began = time.monotonic()
@@ -263,12 +263,19 @@ class _Choice:
 class _Recorder(TrainerCallback):
     """Writes run.yaml just before the first step, because the run may be refused until then."""
 
-    def __init__(self, write: Callable[[], None]) -> None:
-        self.write = write
+    def __init__(self, plan: RunPlan, *, may_overwrite: bool) -> None:
+        self.plan, self.may_overwrite = plan, may_overwrite
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            self.write()
+        if not state.is_world_process_zero:
+            return
+        if not self.may_overwrite and (self.plan.folder / PLAN_FILE).exists():
+            raise FileExistsError(
+                f"output_dir {self.plan.folder}: another run began to write there while this one was preparing. "
+                "Name another folder."
+            )
+        write_plan(self.plan, self.plan.folder / PLAN_FILE)
+        self.may_overwrite = True  # when the second stage begins
 
 
 def _check_pairs(trainer: ContrastiveTrainer, *, is_trained: bool) -> None:

@@ -480,6 +480,19 @@ def test_a_used_folder_is_left_alone(checkpoint, tmp_path, monkeypatch, name):
         recipes.run("mini-simcse", data=SENTENCES, output_dir="a file", model=str(checkpoint("bert")), **SMALL)
 
 
+def test_of_two_runs_that_begin_at_once_in_a_folder_one_is_refused(checkpoint, tmp_path):
+    given = {**SMALL, "data": SENTENCES, "output_dir": tmp_path / "out", "model": str(checkpoint("bert"))}
+    recipes.run("mini-simcse", **given)
+    first = weights(tmp_path / "out")
+
+    def other_run_begins(trainer):
+        shutil.copytree(tmp_path / "out", tmp_path / "new", dirs_exist_ok=True)
+
+    with pytest.raises(FileExistsError, match="another run began to write there"):
+        recipes.run("mini-simcse", **{**given, "output_dir": tmp_path / "new", "seed": 2}, on_trainer=other_run_begins)
+    assert equal(weights(tmp_path / "new"), first)
+
+
 def test_run_yaml_holds_the_settings_of_both_stages(checkpoint, tmp_path):
     given = {**SMALL, "model": str(checkpoint("bert-mlm")), "seed": 5, "hub_token": "secret", "mask_rate": 0.25}
     given |= {"data": SENTENCES, "stage1": {"max_steps": 1}}
