@@ -60,7 +60,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--top", type=positive_number, default=5, metavar="N", help="results per model; default: 5")
     parser.add_argument("--bm25", action="store_true", help="mix the model's similarities with BM25 (extra: search)")
     parser.add_argument("--language", metavar="CODE", default="en", help="language of --bm25; default: en")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, with whole texts")
     parser.add_argument("--no_cache", action="store_true", help="do not use the cache of document vectors")
     add_verbose(parser)
     parser.set_defaults(run=run)

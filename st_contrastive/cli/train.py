@@ -153,30 +153,36 @@ def _plan(args: argparse.Namespace) -> RunPlan:
 
 
 def _describe_plan(plan: RunPlan) -> str:
-    """The recipe with its notes, and the settings that differ from it."""
+    """What is about to be read."""
+    recipe, reading = plan.recipe, f"Reading {plan.run.data or plan.run.translations} and loading {plan.run.model}."
+    return f"{recipe.name}: {recipe.title}\n{reading}" if recipe.name else reading
+
+
+def _notes(plan: RunPlan) -> str:
+    """The recipe's notes, and the settings that differ from it. Each line ends with a line break."""
     recipe, settings = plan.recipe, plan.settings()
-    reading = f"Reading {plan.run.data or plan.run.translations} and loading {plan.run.model}."
     if not recipe.name:
-        return reading
-    notes = [f"- {text}" for text in (*recipe.notes, *recipe.differs)]
+        return ""
     changes = [
-        f"- {name}: {settings[name]}, not {value}" if name in settings else f"- {name}: not set, the recipe has {value}"
+        f"{name}: {settings[name]}, not {value}" if name in settings else f"{name}: not set, the recipe has {value}"
         for name, value in recipe.settings.items()
         if settings.get(name) != value
     ]
-    return "\n".join([f"{recipe.name}: {recipe.title}", *notes, *changes, reading])
+    return "".join(f"- {text}\n" for text in (*recipe.notes, *recipe.differs, *changes))
 
 
 def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
-    """Print a description of the data, and replace the Trainer's progress bar with lines."""
+    """Print the recipe's notes and a description of the data, and replace the Trainer's progress bar with lines."""
     from transformers import PrinterCallback, ProgressCallback
 
     from st_contrastive.evaluation import CorpusEvaluator
     from st_contrastive.inputs import describe
 
+    is_stage1 = plan.run.stage1 is not None and Path(trainer.args.output_dir).name == "stage1"
+    if is_stage1 or plan.run.stage1 is None:
+        print(_notes(plan), end="")
     if plan.run.stage1 is not None:
-        is_first = Path(trainer.args.output_dir).name == "stage1"
-        print("Stage 1:" if is_first else "Stage 2:")
+        print("Stage 1:" if is_stage1 else "Stage 2:")
     prompt = trainer.data_collator.prompts
     prompt = prompt.get("sentence") if isinstance(prompt, dict) else prompt
     print(describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length), flush=True)
