@@ -232,15 +232,18 @@ def other_runs() -> str:
 
 
 def verdicts() -> str:
-    """How often the test on a corpus was right, as two sentences."""
-    runs = own_text_runs().dropna(subset="decision")
-    gains = {name: part["gain"] for name, part in runs.groupby(runs["decision"] == "better")}
-    losses = {name: -part[part < 0] for name, part in gains.items()}
-    lost = {name: f"{len(part)} lost {part.min():.1f} to {part.max():.1f}" for name, part in losses.items()}
+    """How often the test on a corpus was right, on the runs that chose its rule and on later ones."""
+    first = own_text_runs().dropna(subset=["decision", "lead"])
+    later = pd.read_json(RESULTS / "merging.jsonl", lines=True).dropna(subset="decision")
+    later["gain"] = later["score"] - later["start"]
+    return f"The test called {_decided(first)}\nAfter the rule was chosen, it called {_decided(later)}"
+
+
+def _decided(runs: pd.DataFrame) -> str:
+    better, refused = (runs[(runs["decision"] == "better") == called]["gain"] for called in (True, False))
     return (
-        f"Of {len(runs)} runs, the test called {len(gains[True])} better: {sum(gains[True] > 0)} had improved judged "
-        f"search, and {lost[True]}.\n"
-        f"It refused {len(gains[False])}: {lost[False]}, and {sum(gains[False] >= 0)} gained."
+        f"{len(better)} of {len(runs)} runs better: {(better > 0).sum()} gained, {(better < 0).sum()} lost up to "
+        f"{-better.min():.1f}. Of the others, {(refused > 0).sum()} gained, {(refused < 0).sum()} lost."
     )
 
 
@@ -251,14 +254,17 @@ def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
 
 
 def figures() -> set[str]:
-    """The figures that README may quote: starts, means, gains, and the intervals of the language model's gains."""
+    """The figures that README may quote: starts, means, gains and intervals."""
     found: set[str] = set()
     runs = runs_of("language_model.jsonl", "language-model")
     start = runs[runs["row"] == "untrained"]["tests"].item()
     found.add(f"{start:.1f}")
+    simcse = runs[runs["row"] == "SimCSE"].set_index("seed")["tests"]
     for row in LANGUAGE_MODEL.values():
         tests = runs[runs["row"] == row].set_index("seed")["tests"]
-        found |= {f"{tests.mean():.1f}"} | interval(tests, start)
+        found.add(f"{tests.mean():.1f}")
+        if not tests.equals(simcse):
+            found |= {f"{value:.1f}" for value in mean_and_half(tests, simcse)}
     runs = runs_of("two_encoders.jsonl", "two encoders")
     found |= {f"{mean:.1f}" for mean in runs.groupby(["encoder", "row"])["tests"].mean()}
     runs = own_text_runs()
