@@ -24,10 +24,9 @@ test-long: $(VENV)/.dev  ## kills and resumes, several processes, encoder famili
 test-gpu: $(VENV)/.dev  ## every loss on a GPU, in each precision; where there is none, it says so and does nothing
 	$(BIN)/python -m tests.gpu
 
-# tests/inputs reads the wording of errors of a newer datasets.
 oldest: $(VENV)/.dev  ## the quick tests under the oldest libraries that pyproject.toml allows; leaves these in .venv
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(OLDEST)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -W default --ignore tests/inputs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -W default
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -135,7 +135,7 @@ def _compression(path: Path, head: bytes) -> str:
     return next((ending for _, ending in _READ if name.endswith(ending)), "")
 
 
-def is_named_as_compressed(path: Path) -> bool:
+def datasets_can_unpack(path: Path) -> bool:
     """Whether ``datasets``, which only looks at a file's name, unpacks it correctly. True for uncompressed files."""
     with path.open("rb") as file:
         compression = _compression(path, file.read(_HEAD))

@@ -132,12 +132,12 @@ def _plan(args: argparse.Namespace) -> RunPlan:
     if ":" in str(options.get("loss")) and "" not in sys.path:
         sys.path.append("")  # the user's loss may be in the current folder
     for file in args.files:
-        with user_error(ValueError, prefix=f"{file}: "):
+        with user_error(OSError, ValueError, prefix=f"{file}: "):
             text = Path(file).expanduser().read_text(encoding="utf-8")
             written = parse(text)
         folder = Path(file).expanduser().resolve().parent
         has_output = isinstance(written, Mapping) and "output_dir" in written
-        # A run writes run.yaml without its output folder, which is the file's own folder.
+        # run.yaml omits output_dir: it is the folder that holds the file.
         if not has_output and [*folder.glob("checkpoint-*"), *folder.glob("stage1")]:
             options.setdefault("output_dir", str(folder))
         if isinstance(written, Mapping) and ":" in str(written.get("loss")) and "" not in sys.path:
@@ -153,7 +153,7 @@ def _plan(args: argparse.Namespace) -> RunPlan:
 
 
 def _describe_plan(plan: RunPlan) -> str:
-    """What is about to be read."""
+    """The recipe's title, the data and the model."""
     recipe, reading = plan.recipe, f"Reading {plan.run.data or plan.run.translations} and loading {plan.run.model}."
     return f"{recipe.name}: {recipe.title}\n{reading}" if recipe.name else reading
 
@@ -183,9 +183,8 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
         print(_notes(plan), end="")
     if plan.run.stage1 is not None:
         print("Stage 1:" if is_stage1 else "Stage 2:")
-    prompt = trainer.data_collator.prompts
-    prompt = prompt.get("sentence") if isinstance(prompt, dict) else prompt
-    print(describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length), flush=True)
+    prompts, limit = trainer.data_collator.prompts, trainer.max_length
+    print(describe(trainer.train_dataset, trainer.model, prompt=prompts, max_length=limit), flush=True)
     if isinstance(trainer.evaluator, CorpusEvaluator):
         documents, questions = len(trainer.evaluator.answers), len(trainer.evaluator.queries)
         print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -93,7 +94,9 @@ class DataReport:
         return report + "\nExamples: " + " | ".join(" / ".join(map(repr, row)) for row in shown)
 
 
-def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_length: int | None = None) -> DataReport:
+def describe(
+    dataset: Source, model: Any, *, prompt: str | Mapping[str, str] | None = None, max_length: int | None = None
+) -> DataReport:
     """Report rows read and dropped, texts that the model cuts or can't tell apart, and three examples.
 
     At most 10,000 texts and 5 million characters of a column, evenly spaced, are examined; the report says so. Lengths
@@ -103,7 +106,7 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
         dataset: a Dataset from :func:`load_sentences`, :func:`load_pairs` or a builder, any other Dataset with columns
             of text, or a sequence of strings.
         model: the SentenceTransformer to train.
-        prompt: text that training puts before each text of the data set.
+        prompt: text that training puts before each text of the data set, or before those of each column, by name.
         max_length: number of tokens that training reads of a text; None for the model's ``max_seq_length``.
     """
     model_limit = getattr(model, "max_seq_length", None)
@@ -126,8 +129,10 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
         reading = row_filter.reading()
     shown = reading.columns if len(reading.columns) == len(names) else names
     first = _sample(table[names[0]])
+    prompts = prompt if isinstance(prompt, Mapping) else dict.fromkeys(names, prompt)
     columns = [
-        _column(label, table[name], first, model, limit, prompt) for label, name in zip(shown, names, strict=True)
+        _column(label, table[name], first, model, limit, prompts.get(name))
+        for label, name in zip(shown, names, strict=True)
     ]
     rows = sorted({0, len(table) // 2, len(table) - 1})
     examples = tuple(tuple(table[row][name] or "" for name in names) for row in rows)

@@ -22,7 +22,7 @@ from datasets.fingerprint import Hasher
 from datasets.table import CastError
 
 from st_contrastive._checks import HELD_OUT, first_line, require_texts, warn
-from st_contrastive._file_kinds import COMPRESSIONS, is_named_as_compressed, open_text, require_plain_file, unpacked
+from st_contrastive._file_kinds import COMPRESSIONS, datasets_can_unpack, open_text, require_plain_file, unpacked
 from st_contrastive._files import is_path
 from st_contrastive.inputs._delimited import Delimited, open_delimited, read_delimited, table_features
 from st_contrastive.inputs._lines import read_lines, without_dates
@@ -116,7 +116,7 @@ def read_table(
         if kind == "csv":
             parts = [read_delimited(same, features, key, streaming) for features, same in tables.values()]
             return concatenate_datasets(parts)
-        if kind != "parquet" and not all(map(is_named_as_compressed, files)):
+        if kind != "parquet" and not all(map(datasets_can_unpack, files)):
             return read_lines(files, kind, key, streaming)
         paths = [glob.escape(os.path.abspath(file)) for file in files]
         options = {"encoding": "utf-8-sig"} if kind == "text" else {}
@@ -214,7 +214,9 @@ def source_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (DatasetGenerationError, csv.Error, ValueError, OSError, EOFError) as error:
-        cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
+        cause: BaseException = error
+        while isinstance(cause, DatasetGenerationError) and cause.__cause__:
+            cause = cause.__cause__
         has_file_name = str(getattr(cause, "filename", None)).startswith((name, os.path.abspath(name)))
         if has_file_name or str(cause).startswith(name):  # the message is already complete
             raise cause from None

@@ -260,26 +260,27 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         super()._save_rng_state(output_dir)
         self.accelerator.wait_for_everyone()  # rank 0 then writes the last file, which marks a complete checkpoint
 
-    def push_to_hub(
+    def push_to_hub(  # type: ignore[override]  # "private" is among the options
         self,
         commit_message: str | None = "End of training",
         blocking: bool = True,
         token: str | None = None,
         revision: str | None = None,
-        private: bool | None = None,
-        **card: Any,
+        **options: Any,
     ) -> Any:
         """Upload the model, its card and an auxiliary network, and wait until they are uploaded.
 
         transformers uploads all of ``output_dir``, which may contain other models, settings and local paths.
+        ``options`` are its other arguments, such as ``private``, which the oldest supported version does not have.
         """
         if self.hub_model_id is None:  # named after output_dir
-            self.init_hf_repo(token=token, private=private)
+            private = {"private": options["private"]} if "private" in options else {}
+            self.init_hf_repo(token=token, **private)
         output_dir = self.args.output_dir
         with tempfile.TemporaryDirectory() as folder:
             self.args.output_dir = self._published = folder
             try:
-                return super().push_to_hub(commit_message, True, token, revision, private, **card)
+                return super().push_to_hub(commit_message, True, token, revision, **options)
             finally:
                 self.args.output_dir, self._published = output_dir, None
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from st_contrastive.inputs import describe, load_pairs, load_sentences, streams, text_dataset
 from st_contrastive.inputs.row_filter import Reading, get_reading
@@ -211,6 +213,9 @@ def test_a_prompt_takes_room(build):
     for words, longer, alike in ((5, 1, 0), (6, 2, 1)):  # with the special ones, six leave none for the texts
         (column,) = describe(["cat", "dog cat"], model, prompt="cat " * words).columns
         assert (column.longer, column.alike) == (longer, alike)
+    pairs = Dataset.from_dict({"sentence": ["cat", "dog cat"], "other": ["cat", "dog cat"]})
+    columns = describe(pairs, model, prompt={"sentence": "cat " * 5}).columns
+    assert [column.longer for column in columns] == [1, 0]
 
 
 @pytest.mark.parametrize("code", ["jp", "xx", "zzz", "deu", "EN", "words"])
@@ -239,7 +244,12 @@ def test_documents_without_marks_that_end_a_sentence():
     load_sentences(["A cat sleeps", "It rains in the street", thai], segment="sentences")
 
 
-@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+OLD = pytest.mark.skipif(Version(datasets.__version__) < Version("5"), reason="datasets 4 does not know string_view")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(pa.string_view(), marks=OLD), pa.large_string(), pa.dictionary(pa.int8(), pa.string())]
+)
 def test_every_type_of_text(tmp_path, kind):
     texts = pa.array(TEXTS).cast(kind)
     tables = [pa.table({"n": [1, 2, 3, 4], "text": texts}), pa.table({"doc": pa.array(TEXTS), "text": texts})]
