@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -90,6 +91,7 @@ class Progress(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Announce the last scores, because they take long and print nothing meanwhile."""
+        self.has_begun = Path(args.output_dir).name != "stage1"  # the second stage has not been checked yet
         if self.final_scores and self._scoring > 1:
             seconds = _duration(self.final_scores * self._scoring)
             self._print(state, f"Scoring the trained weights takes about {seconds}.")

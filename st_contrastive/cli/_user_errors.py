@@ -78,7 +78,7 @@ positive_number, number_above_one = _whole_number(1), _whole_number(2)
 
 
 def name(text: str) -> str:
-    """A name that is not empty, as an unset shell variable would be."""
+    """A non-empty name. An unset shell variable gives an empty one."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty")
     return text

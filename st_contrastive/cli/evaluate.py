@@ -107,8 +107,9 @@ def run(args: argparse.Namespace) -> int:
             try:
                 for score in scorers:
                     parts.append(score(model, name=model_name, batch_size=batch_size))
-            except (ImportError, KeyError, OSError, ValueError) as error:  # keeps the scores of the other suites
-                failed.append(f"--{option}: {first_line(error)}")
+            # Keeps the scores of the other suites and models. A RuntimeError may mean that memory is full.
+            except (ImportError, KeyError, OSError, RuntimeError, ValueError) as error:
+                failed.append(f"--{option}, {model_name}: {first_line(error)}")
         settings |= {str(part.settings["suite"]): part.settings for part in parts}
         scores = tuple(score for part in parts for score in part.scores)
         reports.append(Report(model_name, scores, settings, tuple(note for part in parts for note in part.notes)))
@@ -196,7 +197,7 @@ def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report
 
 
 def _task(source: str, split_on_hub: str = "dev") -> dict[str, Any]:
-    """Names of the set and its split: stsb and dev for ``sts/stsb/dev.jsonl.gz``, mine and all for ``mine.csv``."""
+    """Names of the set and the split: "stsb" and "dev" for ``sts/stsb/dev.jsonl.gz``."""
     file = Path(source).resolve()
     stem = file.name.partition(".")[0]
     split = {"validation": "dev", "trial": "dev"}.get(stem, stem)

@@ -42,7 +42,7 @@ def next_step(result: Run, plan: RunPlan) -> str:
     loading = f"SentenceTransformer({str(plan.folder)!r}) loads it"
     start = str(plan.run.model)
     modes = [mode for module in result.trainer.model if (mode := getattr(module, "pooling_mode", None))]
-    # A start that was saved without a pooling gets that of the trained model.
+    # If the start has no saved pooling, search with the trained model's.
     pooling = [] if has_pooling(start) else ["--pooling", *modes[:1]] if modes else []
     search = _search_command(plan, [start, str(plan.folder)], pooling)
     return f"{loading}; to compare it with the start: {search}" if search else f"{loading}."
@@ -56,8 +56,12 @@ def _another_try(result: Run, plan: RunPlan) -> str:
     by_bm25 = None if start is None else start.gain_by_bm25
     if command and by_bm25 is not None and by_bm25.high > 0:
         gain = by_bm25.describe(100)
-        known = "changes the score by" if by_bm25.low > 0 else "makes no measurable difference on this test,"
-        return f"mix in BM25, which {known} {gain}. Compare with and without --bm25 on your own queries: {command}"
+        advice = (
+            "mix in BM25, which changes the score by"
+            if by_bm25.low > 0
+            else ("try BM25, although its effect on this test is within chance:")
+        )
+        return f"{advice} {gain}. Compare with and without --bm25 on your own queries: {command}"
     if {result.after, result.mixed} <= {result.before, None}:
         return "the score has not changed: train for more steps, or with a higher --learning_rate, in another folder."
     rate: Any = plan.training.get("learning_rate", 5e-5)

@@ -130,9 +130,10 @@ def _models_and_queries(model: str, words: Sequence[str]) -> tuple[list[str], li
 def _is_in_hub_cache(name: str) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or "--" in name or ".." in name:
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or "--" in name or ".." in name:
         return False
-    return any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", "modules.json"))
+    repo = name if "/" in name else f"sentence-transformers/{name}"
+    return any(isinstance(try_to_load_from_cache(repo, file), str) for file in ("config.json", "modules.json"))
 
 
 def _similarities(

@@ -36,7 +36,7 @@ def cached_vectors(
     The cache key depends on the texts, the model's weights and settings, and the libraries' versions.
     """
     file = cache_folder() / f"{_key(model, texts)}.npy"
-    with suppress(OSError, ValueError):  # no such file, or a damaged one
+    with suppress(EOFError, OSError, ValueError):  # no such file, or a damaged one
         vectors = np.load(file, allow_pickle=False)
         os.utime(file)
         return vectors, True
@@ -60,8 +60,7 @@ def _key(model: SentenceTransformer, texts: Sequence[str]) -> str:
     tokenizer = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if hasattr(tokenizer, "to_str"):
         content = json.loads(tokenizer.to_str())
-        # Those of the last call, which the next call replaces.
-        content |= dict.fromkeys(("truncation", "padding"))
+        content |= dict.fromkeys(("truncation", "padding"))  # left by the last call, reset by the next
         digest.update(json.dumps(content).encode())
     for name, tensor in model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -108,6 +108,6 @@ def require_fit(name: str, properties: Mapping[str, Any], wanted: Mapping[str, A
     ]
     if differing:
         raise ValueError(
-            f"{name} does not fit: {'; '.join(differing)}. Use the encoder that it was trained with, and drop the "
-            "network's arguments."
+            f"{name} does not fit: {'; '.join(differing)}. Use the encoder that it was trained with, and drop "
+            "split_layer, extra_layers, tied_head and lower_dropout."
         )

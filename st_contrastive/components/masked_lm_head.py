@@ -76,7 +76,7 @@ class MaskedLMHead(nn.Module):
             model = _from_checkpoint(encoder, matrix)
         source: Literal["checkpoint", "new"] = "new" if model is None else "checkpoint"
         if model is None:
-            logger.info("%s has no masked-LM head: a new one is trained.", encoder.config._name_or_path)
+            logger.info("%s has no masked-LM head: a new one is trained.", encoder.config.name_or_path)
             model = _untrained(encoder.config)
         nn.Module.to(model, device=matrix.device, dtype=matrix.dtype)
         decoder = _decoder(model)
@@ -131,7 +131,7 @@ class MaskedLMHead(nn.Module):
 
 def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedModel | None:
     """The masked-LM model of the encoder's checkpoint; None if there is no checkpoint or no trained head in it."""
-    name, config = encoder.config._name_or_path, _head_config(encoder.config)
+    name, config = encoder.config.name_or_path, _head_config(encoder.config)
     if not name:
         return None
     try:

@@ -18,10 +18,10 @@ from st_contrastive.encoder.requirements import trial_pass
 
 
 class PartialEncoder(nn.Module):
-    """An encoder of any family whose states are edited at its branching point, the input of one layer.
+    """An encoder whose states can be replaced at the input of one layer, its branching point.
 
-    The family's code in transformers computes masks, positions and attention biases. A trial pass refuses families in
-    which this does not work.
+    The family's code in transformers computes masks, positions and attention biases. A trial pass refuses families
+    whose states come out differently this way.
 
     Args:
         encoder: the network. It is not copied.

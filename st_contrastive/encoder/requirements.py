@@ -107,11 +107,11 @@ def require_positions(model: nn.Module, network: PreTrainedModel) -> None:
         )
 
 
-def require_no_half(part: nn.Module, owner: str) -> None:
-    """Refuse trainable float16 weights. The message begins with ``owner`` and its verb."""
+def require_no_half(part: nn.Module, complaint: str) -> None:
+    """Refuse trainable float16 weights. ``complaint`` begins the message, such as "model has"."""
     if any(weight.dtype == torch.float16 for weight in part.parameters() if weight.requires_grad):
         raise ValueError(
-            f"{owner} float16 weights, in which an optimizer's squared gradients underflow and its steps become "
+            f"{complaint} float16 weights, in which an optimizer's squared gradients underflow and its steps become "
             "arbitrary. Load the model with model_kwargs={'dtype': torch.float32}, or call model.float(). On a GPU, "
             "the trainer's fp16=True or bf16=True saves time."
         )

@@ -105,7 +105,7 @@ class TokenBatch:
         length = self.batch_info.get("prompt_length", 0)
         if isinstance(length, Tensor):
             length = int(length.flatten()[0])
-        # A space at the prompt's end counts as a token, even if it became a part of the next word. Then rows differ.
+        # A space at the prompt's end is counted, but may have merged into the next word. Count what all rows share.
         prompt = self.ids[:, :length]
         return int((prompt == prompt[:1]).all(dim=0).cumprod(0).sum()) if length else 0
 

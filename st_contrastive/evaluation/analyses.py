@@ -63,9 +63,8 @@ def evaluate_geometry(
     Two sentences mean the same if their gold score is above four fifths of the highest one, which is SimCSE's 4 of 5.
     SimCSE uses the STS Benchmark's dev split.
     """
-    least, same = pairs.positives(
-        0.8 * max(pairs.scores) + 1e-6
-    )  # the margin is for 0.8 in float32, which is above 0.8
+    # 0.8 in float32 is above 0.8.
+    least, same = pairs.positives(0.8 * max(pairs.scores) + 1e-6)
     sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
     array = encode_texts(model, sentences, batch_size=batch_size)
     vectors, rows = torch.from_numpy(array.astype(np.float64)), {text: row for row, text in enumerate(sentences)}

@@ -31,7 +31,7 @@ _QUESTIONS = 2
 
 
 class CorpusEvaluator(SentenceEvaluator):
-    """nDCG@10 of finding the document that a sentence was taken from: a score of an encoder on a corpus of one's own.
+    """Scores an encoder on your corpus: nDCG@10 of finding the document that a sentence was taken from.
 
     Documents are drawn at random. A sentence that several of them contain is dropped from all of them, such as "All
     rights reserved." or "Copyright 2024" (case, digits and the punctuation at the end are ignored), because it belongs
@@ -42,24 +42,24 @@ class CorpusEvaluator(SentenceEvaluator):
     the answer, as search reads a document. A sentence of the body that repeats the title is dropped.
 
     A call returns ``{"<name>_ndcg@10": value}``; ``metric_for_best_model="eval_corpus_ndcg@10"`` with
-    ``load_best_model_at_end=True`` keeps the best step. :func:`compare_paired` decides from what :meth:`judge` returns
-    for two encoders whether one is better.
+    ``load_best_model_at_end=True`` keeps the best step. To compare two encoders, pass their :meth:`judge` results to
+    :func:`compare_paired`.
 
     Args:
         texts: documents, or their bodies, that are not trained on. Those with fewer than two sentences are ignored.
         titles: the title of each document, "" for none.
         limit: the highest number of documents.
-        seed: of the documents and the sentences.
+        seed: for drawing the documents and the questions.
         language: code of the language by whose rules documents are cut into sentences.
         name: prefix of the metric's name.
-        batch_size: of encoding.
+        batch_size: for encoding.
 
     Attributes:
         min_documents: 20, the lowest number of documents with two sentences that no other document contains.
         max_documents: 1,000, the default of ``limit``.
 
     Raises:
-        ValueError: ``texts`` has fewer such documents, or another number of texts than of titles.
+        ValueError: there are fewer than ``min_documents``, or texts and titles differ in number.
     """
 
     min_documents = _FEWEST
@@ -67,7 +67,7 @@ class CorpusEvaluator(SentenceEvaluator):
 
     @classmethod
     def held_out_count(cls, documents: int) -> int:
-        """How many of so many documents a run holds out: a tenth, but at least 200 or, of fewer than 600, a third.
+        """The number of documents to hold out: a tenth, but at least 200 (a third, if there are fewer than 600).
 
         It is never more than ``max_documents``.
         """
@@ -114,7 +114,7 @@ class CorpusEvaluator(SentenceEvaluator):
                 f"of {len(documents)} texts, {len(usable)} have two or more sentences that no other text contains "
                 f"(split by the rules for {language!r}), and at least {self.min_documents} such documents are needed. "
                 "Provide more documents, and whole ones, not single sentences."
-                f"{' Or are titles and bodies swapped?' if titles is not None else ''}"
+                f"{' Or are titles and bodies swapped?' if any(heads) else ''}"
             )
         self.queries: dict[str, str] = {}
         self.answers: dict[str, str] = {}
@@ -161,5 +161,5 @@ class CorpusEvaluator(SentenceEvaluator):
 
 
 def _normalised(sentence: str) -> str:
-    """The sentence without case, digits and the punctuation at its end, in which two equal ones may differ."""
+    """The sentence in lower case, with numbers as 0 and no punctuation at its end, to find repeats."""
     return re.sub(r"\d+", "0", sentence).casefold().rstrip(" .!?:;\u2026\u3002\uff01\uff1f")

@@ -31,8 +31,8 @@ def plot_similarities(
 
     Args:
         path: the picture file, .png, .pdf or .svg.
-        models: encoders, such as one before and one after training, by the name for their panel. An array is the (N,)
-            cosine similarities of the N pairs by a model that was already used.
+        models: encoders by the title of their panel, such as one before and one after training. In place of an
+            encoder, an array holds its (N,) cosine similarities of the N pairs.
         pairs: graded pairs, such as ``read_sts("stsb/test.jsonl.gz")``.
 
     Returns:
@@ -69,8 +69,8 @@ def plot_training(path: str | Path, runs: Mapping[str, str | Path]) -> Any:
 
     Args:
         path: the picture file, .png, .pdf or .svg.
-        runs: output folders of runs by the name for their curve. Each holds a ``trainer_state.json``, which the Trainer
-            writes at the end of a run, or a checkpoint that does.
+        runs: the output folder of each run, by the label of its curve. The folder or one of its checkpoints must hold
+            the Trainer's ``trainer_state.json``.
 
     Returns:
         matplotlib's Figure.

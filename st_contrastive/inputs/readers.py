@@ -82,6 +82,7 @@ def load_pairs(
     columns: str | Sequence[str] = ("title", "body"),
     pairs: Literal["columns", "first"] = "columns",
     language: str = "en",
+    repeats: bool = False,
     split: str | None = None,
     streaming: bool = False,
 ) -> Any:
@@ -113,7 +114,9 @@ def load_pairs(
     name, table = source_name(source), read_flat_table(source, names, split=split, streaming=streaming)
     if pairs == "first":
         column = text_column(table, names[0] if len(names) == 1 else None, name)
-        return _filter_rows(table, RowFilter(name, [column], PAIR, require_language("language", language)))
+        return _filter_rows(
+            table, RowFilter(name, [column], PAIR, require_language("language", language), keep_repeats=repeats)
+        )
     for column in names:
         remedy = 'Name two of them. For documents without titles, name only their column and pass pairs="first".'
         text_column(table, column, name, remedy)
@@ -121,7 +124,7 @@ def load_pairs(
     possible_labels = [
         column for column, kind in kinds.items() if LABEL_NAME.fullmatch(column) or _PLAIN.fullmatch(kind)
     ]
-    return _filter_rows(table, RowFilter(name, names, PAIR, possible_labels=possible_labels))
+    return _filter_rows(table, RowFilter(name, names, PAIR, possible_labels=possible_labels, keep_repeats=repeats))
 
 
 def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")) -> Dataset:

@@ -156,9 +156,8 @@ class TextLoss(DescribedLoss, ABC):
             )
         if state.replays_layers or (state.replays_outputs and self.has_one_width()):
             raise ValueError(
-                f"A loss around {name} truncates the embeddings of one forward pass or reads its layers. {name} does "
-                "not support this, because it has a head, a queue, a pooling or a network of one width, uses "
-                "mini-batches, or does not expose its layers. Use MatryoshkaLoss around SimCSELoss(model, head=None)."
+                f"MatryoshkaLoss and AdaptiveLayerLoss can't wrap {name} here: it has modules of one width, uses "
+                "mini-batches, or hides its layers. Use MatryoshkaLoss around SimCSELoss(model, head=None)."
             )
         if state.broadcasts_buffers and self.mini_batch_size is not None:
             raise ValueError(

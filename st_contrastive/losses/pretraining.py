@@ -81,7 +81,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
         )
         self.network.encoder_weights(encoder, lower=False)
-        self._base_name = str(encoder.config._name_or_path or "")
+        self._base_name = str(encoder.config.name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
 
     @property

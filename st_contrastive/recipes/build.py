@@ -64,23 +64,28 @@ def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
 
     set_seed(arguments.seed)
     model = load_model(os.fspath(run.model), run.pooling, method)
+    if model.max_seq_length is None:
+        model.max_seq_length = run.max_length
 
-    of_loss = dict(plan.loss)
-    fraternal = of_loss.get("fraternal")
+    loss_options = dict(plan.loss)
+    fraternal = loss_options.get("fraternal")
     if isinstance(fraternal, (str, Path)):
         length = run.max_length and min(run.max_length, model.max_seq_length or run.max_length)
-        of_loss["fraternal"] = fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
-    if replacement is not None and of_loss.setdefault("strategy", "given") != "given":
-        raise ValueError(
-            f"antonyms creates a second sentence, and strategy={of_loss['strategy']!r} ignores it: remove one of them."
+        loss_options["fraternal"] = fraternal = FraternalEmbedding.from_pretrained(
+            str(fraternal), model, max_length=length
         )
-    loss = method.loss_class(model, **of_loss)
+    if replacement is not None and loss_options.setdefault("strategy", "given") != "given":
+        raise ValueError(
+            f"antonyms creates a second sentence, and strategy={loss_options['strategy']!r} ignores it: remove one of "
+            "them."
+        )
+    loss = method.loss_class(model, **loss_options)
 
     if replacement is not None:
         dataset = method.dataset(dataset, replacement, seed=arguments.seed)
     elif fraternal is not None:
         dataset = method.dataset(dataset, fraternal=fraternal)
-    arguments.prompts = _column_prompts(arguments.prompts, plan, dataset.column_names)
+    arguments.prompts = column_prompts(arguments.prompts, plan, dataset.column_names)
     return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=run.max_length)
 
 
@@ -108,9 +113,9 @@ def _training_arguments(plan: RunPlan) -> Any:
     defaults["hub_strategy"] = "end"  # publish only the weights chosen at the end
     if not torch.accelerator.is_available():
         defaults |= {"use_cpu": True, "dataloader_pin_memory": False}  # without use_cpu, bf16 is refused
-    if dev is None:
+    if dev is None or settings.get("eval_steps", 0) is None:
         settings.pop("eval_steps", None)
-    else:
+    if dev is not None:
         steps, kind = settings.get("eval_steps", 125), settings.get("eval_strategy", "steps")
         metric = "eval_corpus_ndcg@10" if dev == "corpus" else "eval_dev_spearman"
         defaults |= {"eval_strategy": kind, "eval_steps": steps, "save_strategy": kind, "save_steps": steps}
@@ -126,7 +131,7 @@ def _training_arguments(plan: RunPlan) -> Any:
     return arguments
 
 
-def _column_prompts(prompts: Any, plan: RunPlan, columns: list[str]) -> Any:
+def column_prompts(prompts: Any, plan: RunPlan, columns: list[str]) -> Any:
     """Prompts keyed by the dataset's column names instead of the user's."""
     if not isinstance(prompts, dict):
         return prompts

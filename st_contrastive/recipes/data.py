@@ -39,12 +39,12 @@ def read_texts(
     columns = split_columns(column)
     language = get_language(segment or "lines")
     if pairs is not None:
-        return inputs.load_pairs(source, columns=columns, pairs="first", language=language or "en")
+        return inputs.load_pairs(source, columns=columns, pairs="first", language=language or "en", repeats=repeats)
     if len(columns) < 2:
         name = columns[0] if columns else None
         return inputs.load_sentences(source, column=name, segment=segment or "lines", repeats=repeats)
     _require_absent("with pairs, which have two columns", segment=None if language is None else segment)
-    return inputs.load_pairs(source, columns=columns)
+    return inputs.load_pairs(source, columns=columns, repeats=repeats)
 
 
 def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvaluator | None]:

@@ -36,7 +36,7 @@ RUN: Mapping[str, Any] = {
 }
 #: The recipe of a first stage.
 PRETRAINING = Recipe("", "pretraining", {})
-#: Recipe settings that an override removes: the other limit might end the run first, and the strategy would ignore
+#: A value for the first setting drops the recipe's value of the second one, which would end the run early, or ignore
 #: the antonyms.
 _REPLACED = {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps", "antonyms": "strategy"}
 #: Settings of the second stage that the first one does not use.
@@ -109,23 +109,27 @@ class RunPlan:
         resume = settings.pop("resume_from_checkpoint", None) or False
         stage1 = _first_stage_settings(chosen, settings)
         for name, replaced in _REPLACED.items():
-            if name in overrides and replaced not in overrides:
+            if overrides.get(name) not in (None, -1) and replaced not in overrides:  # -1 steps: no limit
                 settings.pop(replaced, None)
         types = setting_types(method)
-        of_loss = loss_arguments(method)
+        loss_defaults = loss_arguments(method)
         for name in settings:
-            if name in of_loss and name in {**TRAINING, **RUN}:
+            if name in loss_defaults and name in {**TRAINING, **RUN}:
                 raise TypeError(
                     f"{name} is an argument of {method.loss} and a setting of the run: rename the loss's argument."
                 )
             if name not in types:
                 raise TypeError(_unknown(name, method, types))
-        settings = {name: _checked(name, value, types[name]) for name, value in settings.items()}
-        steps, epochs = settings.get("max_steps", -1), settings.get("num_train_epochs", 1)
-        if steps == 0 or (steps < 0 and epochs <= 0):  # the Trainer would make no step, or read 0 as no limit
-            raise ValueError(
-                f"max_steps {steps} and num_train_epochs {epochs} leave nothing to train: raise one above 0."
-            )
+        settings = {
+            name: _checked(name, value, types[name])
+            for name, value in settings.items()
+            if value is not None or name not in TRAINING or NoneType in get_args(types[name])
+        }
+        if settings.get("max_steps") == 0:  # the Trainer would read it as no limit
+            raise ValueError("max_steps 0 leaves nothing to train: raise it above 0, or remove it.")
+        if (epochs := settings.get("num_train_epochs", 1)) <= 0:
+            raise ValueError(f"num_train_epochs {epochs} leaves nothing to train: raise it above 0, or remove it.")
+        _require_one_network(stage1, settings)
         run = {name: value for name, value in settings.items() if name in RUN and value is not None}
         run |= {"recipe": chosen.name or None, "loss": chosen.loss, "stage1": stage1}
         check_arguments(RunSettings, {name: run[name] for name in ("mix", "antonyms") if name in run})
@@ -135,10 +139,10 @@ class RunPlan:
             {
                 name: value
                 for name, value in settings.items()
-                if name in of_loss and not (value is None and name in method.checkpoints)
+                if name in loss_defaults and not (value is None and name in method.checkpoints)
             },
             chosen,
-            {"true": True, "false": False}.get(str(resume).lower(), str(resume)),
+            {"true": True, "false": False}.get(str(resume).lower(), os.path.expanduser(str(resume))),
         )
 
     @classmethod
@@ -161,8 +165,8 @@ class RunPlan:
             if isinstance(value, str):
                 settings[name] = _read(name, value, types)
         for name, value in settings.items():
-            if str(value).lower() == "none" and name not in TRAINING:  # some of the Trainer's arguments accept the word
-                settings[name] = None
+            if str(value).lower() == "none" and not (name in TRAINING and is_text(TRAINING[name])):
+                settings[name] = None  # in text, such as report_to, the word is a value
         return cls.from_recipe(
             chosen, {name: value for name, value in settings.items() if name not in ("recipe", "loss")}
         )
@@ -312,7 +316,11 @@ def _loss_parameters(method: Method) -> dict[str, tuple[inspect.Parameter, Any]]
     for constructor in (vars(base)["__init__"] for base in method.loss_class.__mro__ if "__init__" in vars(base)):
         parameters = inspect.signature(constructor).parameters
         types = argument_types(constructor)
-        new = {name: (each, types.get(name, Any)) for name, each in parameters.items() if each.kind not in _REST}
+        new = {
+            name: (parameter, types.get(name, Any))
+            for name, parameter in parameters.items()
+            if parameter.kind not in _REST
+        }
         found = {**new, **found}
         if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
             break
@@ -340,6 +348,17 @@ def _first_stage_settings(recipe: Recipe, settings: dict[str, Any]) -> Mapping[s
             "stage. With auxiliary, there is no first stage."
         )
     return {**(recipe.stage1 or {}), **changes} if has_two else None
+
+
+def _require_one_network(stage1: Mapping[str, Any] | None, settings: Mapping[str, Any]) -> None:
+    """Refuse a first stage that trains another auxiliary network than the second stage uses."""
+    for name in ("split_layer", "extra_layers", "tied_head"):
+        needed = settings.get(name) or None  # the second stage can untie a head
+        if stage1 is not None and needed is not None and stage1.get(name, needed) != needed:
+            raise ValueError(
+                f"stage1 has {name} {stage1[name]}, and the second stage {needed}, but both stages share one network: "
+                f"remove {name} from stage1."
+            )
 
 
 def _unknown(name: str, method: Method, types: Mapping[str, Any]) -> str:

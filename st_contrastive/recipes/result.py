@@ -54,7 +54,7 @@ class Run:
 
     @property
     def compared(self) -> str | None:
-        """The weights that are compared with the start, by name: the saved ones, or the best that were rejected."""
+        """Name of the weights that are compared with the start: the saved ones, or the best of the rejected ones."""
         if self.saved in self.scores and self.saved != "start":
             return self.saved
         trained = {name: score for name, score in self.scores.items() if name != "start"}
@@ -113,9 +113,10 @@ class Run:
     def write_verdict(self, folder: Path) -> None:
         """Write ``verdict.json``: the verdict, the saved weights, the scores, and the changes with their intervals.
 
-        Scores and changes are fractions, as in the Trainer's log. Nothing is written without scores.
+        Scores and changes are fractions, as in the Trainer's log. Without scores, an earlier run's file is removed.
         """
         if self.verdict is None:
+            (folder / VERDICT_FILE).unlink(missing_ok=True)
             return
         comparison = self.comparison
         content: dict[str, Any] = {

@@ -17,18 +17,18 @@ from transformers import TrainerCallback
 from st_contrastive._checks import warn
 from st_contrastive.evaluation import CorpusEvaluator, Judgement, compare_paired, title_agreement
 from st_contrastive.inputs.tables import Source
-from st_contrastive.recipes.build import build_trainer
+from st_contrastive.recipes.build import build_trainer, column_prompts
 from st_contrastive.recipes.plan import RunPlan, require_same_plan, write_plan
 from st_contrastive.recipes.recipe import Recipe, dump
 from st_contrastive.recipes.result import Run
 from st_contrastive.recipes.starting_model import has_pooling
 from st_contrastive.training import ContrastiveTrainer, interpolate_weights
-from st_contrastive.training.card import add_to_card, describe_start, public_settings, run_text
+from st_contrastive.training.card import add_to_card, describe_start, original_card, public_settings, run_text
 
 #: The file of settings that each run writes into its output folder.
 PLAN_FILE = "run.yaml"
-#: What a run leaves in its output folder.
-_OF_A_RUN = (PLAN_FILE, "modules.json", "README.md", "checkpoint-*")
+#: Files that mark a folder as used.
+_RUN_FILES = (PLAN_FILE, "modules.json", "README.md", "checkpoint-*")
 #: How many pairs are drawn to check that their texts belong together.
 _PAIRS = 2000
 
@@ -95,14 +95,14 @@ class _TrainingRun:
         self.plan = plan
         self.on_trainer, self.on_score = on_trainer, on_score
         self.trainer: ContrastiveTrainer
-        self.choice = _Choice()
+        self.candidates = _Candidates()
         self.saved: str | None = None
         self.collapsed: str | None = None
 
     @property
     def result(self) -> Run:
         """The result so far."""
-        return Run(self.trainer, self.choice.scores, self.saved, self.collapsed, self.choice.judgements)
+        return Run(self.trainer, self.candidates.scores, self.saved, self.collapsed, self.candidates.judgements)
 
     def prepare(self) -> None:
         """Read the data, build the Trainer of the last stage, and score the start."""
@@ -115,6 +115,7 @@ class _TrainingRun:
             if plan.run.stage1 is not None:  # stage 1 trains the network
                 warnings.filterwarnings("ignore", message=".*starts with an untrained network")
             self.trainer = build_trainer(plan)
+        self.original_card = original_card(self.trainer.model)
         texts: Any = self.trainer.train_dataset
         if resumed is None and "other" in texts.column_names and plan.run.pairs is None:
             _check_pairs(self.trainer, is_trained=has_pooling(str(plan.run.model)))
@@ -123,13 +124,14 @@ class _TrainingRun:
                 "own-text is for pairs. With single texts, it made search worse in all our runs. Name two columns, "
                 "such as column='title,body', or set pairs='first'."
             )
-        self.recorder = _Recorder(plan, may_overwrite=bool(plan.resume))
+        in_place = plan.resume is True or (resumed is not None and resumed.resolve() == plan.folder.resolve())
+        self.recorder = _Recorder(plan, may_overwrite=in_place)
         if plan.run.stage1 is None:
             self._begin(self.trainer)
         began = time.monotonic()
-        self.choice.add("start", self.trainer)
-        if self.choice.scores:
-            self.on_score(self.choice.scores["start"], time.monotonic() - began)
+        self.candidates.add("start", self.trainer)
+        if self.candidates.scores:
+            self.on_score(self.candidates.scores["start"], time.monotonic() - began)
 
     def train_stage1(self) -> None:
         """Train the first stage if there is one and it is not finished, and build the second on it."""
@@ -138,7 +140,10 @@ class _TrainingRun:
             return
         if not (self.plan.resume and (first.folder / "modules.json").is_file()):
             if self.plan.run.dev == "corpus":  # stage 1 does not see the held-out documents either
-                first = first.with_settings(data=self.trainer.train_dataset, column="sentence", segment="lines")
+                prompts = column_prompts(first.training.get("prompts"), first, ["sentence"])
+                settings = {} if prompts is None else {"prompts": prompts}
+                texts = self.trainer.train_dataset
+                first = first.with_settings(data=texts, column="sentence", segment="lines", **settings)
             done = run_plan(first, on_trainer=self._begin)
             if done.collapsed:
                 self.trainer, self.collapsed = done.trainer, done.collapsed
@@ -154,8 +159,8 @@ class _TrainingRun:
         if resume is True:  # a run that was killed before its first checkpoint has none
             resume = any(self.plan.folder.glob("checkpoint-*/trainer_state.json"))
         self.trainer.train(resume_from_checkpoint=resume or None)
-        if self.choice.scores:
-            metric, before = self.trainer.evaluator.primary_metric, self.choice.scores["start"]  # type: ignore[union-attr]
+        if self.candidates.scores:
+            metric, before = self.trainer.evaluator.primary_metric, self.candidates.scores["start"]  # type: ignore[union-attr]
             self.trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, f"eval_{metric}": before})
             logs: Any = self.trainer.model.model_card_data.training_logs
             logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
@@ -164,24 +169,24 @@ class _TrainingRun:
 
     def judge(self) -> None:
         """Score the trained weights and the mixture, and load the weights to save."""
-        # All weights are scored in the same precision as the start.
+        # This removes the wrapper for bf16 or fp16 from the model, because the start was scored without one.
         self.trainer.accelerator.unwrap_model(self.trainer.model, keep_fp32_wrapper=False)
-        self.choice.add("trained", self.trainer)
+        self.candidates.add("trained", self.trainer)
         if self.plan.run.mix is not None:
-            interpolate_weights(self.trainer.model, self.choice.weights["start"], self.plan.run.mix)
-            self.choice.add("mixture", self.trainer)
-        self.saved = self.choice.best()
-        if self.choice.scores:  # the card holds the last score, of weights that may not be saved
+            interpolate_weights(self.trainer.model, self.candidates.weights["start"], self.plan.run.mix)
+            self.candidates.add("mixture", self.trainer)
+        self.saved = self.candidates.best()
+        if self.candidates.scores:  # the card holds the last score, of weights that may not be saved
             evaluator: Any = self.trainer.evaluator
             results: Any = self.trainer.model.model_card_data.eval_results_dict
-            results[evaluator] = {evaluator.primary_metric: self.choice.scores[self.saved]}
-        self.trainer.model.load_state_dict(self.choice.weights[self.saved])
+            results[evaluator] = {evaluator.primary_metric: self.candidates.scores[self.saved]}
+        self.trainer.model.load_state_dict(self.candidates.weights[self.saved])
 
     def save(self) -> None:
         """Save the model, its card and the verdict, and publish the model if ``push_to_hub`` is set."""
         trainer, folder, result = self.trainer, self.plan.folder, self.result
         if self.saved == "start":
-            describe_start(trainer.model, result.reason)
+            describe_start(trainer.model, self.original_card, result.reason)
         else:
             settings = dump(public_settings(self.plan.settings()))
             add_to_card(trainer.model, run_text(self.plan.recipe.name, settings, f"{result}\nSaved: {result.saved}."))
@@ -202,27 +207,33 @@ class _TrainingRun:
             began = ("checkpoint-*/trainer_state.json", "stage1/modules.json", "stage1/checkpoint-*/trainer_state.json")
             if any(path for names in began for path in folder.glob(names)):
                 return folder
+            if (folder / "modules.json").is_file():
+                raise ValueError(
+                    f"output_dir {folder} holds a finished model and no checkpoint to resume from: this run would "
+                    "overwrite the model. Name another folder."
+                )
             warn(f"resume_from_checkpoint: {folder} has no checkpoint, so training begins at the first step.")
             return None
-        if resume:
-            return Path(resume).parent
+        resumed = Path(resume).parent if resume else None
+        if resumed is not None and resumed.resolve() == folder.resolve():
+            return resumed
         if folder.is_file():
             raise ValueError(f"output_dir {folder} is a file: name a folder.")
-        found = next((name for name in _OF_A_RUN if any(folder.glob(name))), None)
+        found = next((name for name in _RUN_FILES if any(folder.glob(name))), None)
         if found is not None:
             raise ValueError(
                 f"output_dir {folder} holds {found}: this run would overwrite it, or another run is writing there. "
                 "Name another folder, or resume that run with the same settings and resume_from_checkpoint=true."
             )
-        return None
+        return resumed
 
     def _begin(self, trainer: ContrastiveTrainer) -> None:
         trainer.add_callback(self.recorder)
         self.on_trainer(trainer)
 
 
-class _Choice:
-    """Weights by name, beginning with "start", and their scores if the run has an evaluator."""
+class _Candidates:
+    """Candidate weights by name, "start" first, and their scores if the run has an evaluator."""
 
     def __init__(self) -> None:
         self.weights: dict[str, dict[str, Tensor]] = {}
@@ -281,8 +292,8 @@ class _Recorder(TrainerCallback):
 def _check_pairs(trainer: ContrastiveTrainer, *, is_trained: bool) -> None:
     """Require that the two texts of a row match better than texts of different rows, to find shuffled columns.
 
-    A weak match is refused if the start is a trained sentence encoder. With half of the titles shuffled, its lead and
-    nDCG@10 on held-out documents can still rise. For a plain language model, correct titles may match just as weakly.
+    A weak match is refused if the start is a trained sentence encoder: with half of the titles shuffled, its scores on
+    held-out documents can still rise. For a plain language model, even correct titles match weakly.
     """
     texts: Any = trainer.train_dataset
     if isinstance(texts, Dataset):

@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
 from st_contrastive._file_kinds import require_model_files
+from st_contrastive.encoder.model_facts import get_encoder, learned_positions
 from st_contrastive.methods import METHODS, Method
 from st_contrastive.poolings import PoolingName
 from st_contrastive.training.card import trained_title
@@ -69,7 +70,17 @@ def load_model(
             raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling module to replace. Remove pooling.")
         old: Pooling = model[index]  # type: ignore[assignment]
         model[index] = Pooling(old.embedding_dimension, pooling, include_prompt=old.include_prompt)
+    if method is not None:
+        _limit_length(model, name)
     return model
+
+
+def _limit_length(model: SentenceTransformer, name: str) -> None:
+    """Truncate texts at the encoder's position embeddings. Some tokenizers state no length, or a larger one."""
+    length, limit = model.max_seq_length, learned_positions(get_encoder(model))
+    if limit is not None and (length is None or length > limit):
+        warn(f"{name} has {limit} position embeddings and max_seq_length {length}, which is set to {limit}.")
+        model.max_seq_length = limit
 
 
 def has_pooling(name: str) -> bool:
@@ -81,7 +92,7 @@ def has_pooling(name: str) -> bool:
     if os.path.isdir(folder):
         return Path(folder, "modules.json").is_file()
     short = [] if "/" in folder else [f"{SentenceTransformer.default_huggingface_organization}/{folder}"]
-    return any(isinstance(try_to_load_from_cache(each, "modules.json"), str) for each in (folder, *short))
+    return any(isinstance(try_to_load_from_cache(repo, "modules.json"), str) for repo in (folder, *short))
 
 
 def _folder(name: str) -> str:

@@ -88,7 +88,12 @@ def public_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: without_folder(value) for name, value in settings.items() if name not in _PRIVATE}
 
 
-def describe_start(model: SentenceTransformer, results: str) -> None:
+def original_card(model: SentenceTransformer) -> str:
+    """The text of the card that the model was loaded with. "" if there was none."""
+    return model._model_card_text or ""
+
+
+def describe_start(model: SentenceTransformer, original: str, results: str) -> None:
     """Make the card describe the encoder that the run started from, because its weights were kept.
 
     The result is the encoder's original card, if it has one, with a paragraph about the run.
@@ -100,5 +105,6 @@ def describe_start(model: SentenceTransformer, results: str) -> None:
     card.run, card.was_trained = note, False
     model.model_card_data = card
     card.register_model(model)
-    if model._model_card_text:  # sentence-transformers saves this text if nothing was trained
-        model._model_card_text = f"{model._model_card_text.rstrip()}\n\n## Kept by a run\n\n{note}\n"
+    # sentence-transformers saves this text if nothing was trained
+    text: Any = f"{original.rstrip()}\n\n## Kept by a run\n\n{note}\n" if original else None
+    model._model_card_text = text

@@ -125,7 +125,11 @@ def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
     whole = [steps[step] for step in sorted(steps, reverse=True) if not missing_files(steps[step])]
     names = ", ".join(entry.name for entry in whole) or "none"
     if asked is not True:
-        checkpoint = Path(asked)
+        checkpoint = Path(asked).expanduser()
+        if not checkpoint.is_dir():
+            raise FileNotFoundError(
+                f"resume_from_checkpoint {checkpoint} does not exist. Complete checkpoints in {run}: {names}."
+            )
         if absent := missing_files(checkpoint):
             raise FileNotFoundError(
                 f"resume_from_checkpoint {checkpoint} has no {', '.join(absent)}. Another trainer saved it, it was "

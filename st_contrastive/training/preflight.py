@@ -67,7 +67,7 @@ def run_checks(checks: Iterable[Check], run: TrainingRun) -> None:
 # Checks of the arguments and the data.
 
 
-def _unread_arguments(run: TrainingRun) -> Iterator[Finding]:
+def _ignored_arguments(run: TrainingRun) -> Iterator[Finding]:
     """Find arguments of transformers that are ignored or fail with a SentenceTransformer."""
     unread = ("label_smoothing_factor", "train_sampling_strategy", "length_column_name", "neftune_noise_alpha")
     defaults = {field.name: field.default for field in dataclasses.fields(run.args)}
@@ -212,7 +212,7 @@ def _wrong_number_of_columns(run: TrainingRun) -> Iterable[Finding]:
     return ()
 
 
-def _unread_labels(run: TrainingRun) -> Iterator[Finding]:
+def _ignored_labels(run: TrainingRun) -> Iterator[Finding]:
     for data in run.datasets:
         if data.label is None or not data.rows or any(loss.reads_labels for loss in data.text_losses):
             continue
@@ -310,7 +310,7 @@ def _blank_and_repeated_rows(run: TrainingRun) -> Iterator[Finding]:
 
 
 ARGUMENTS_AND_DATA: tuple[Check, ...] = (
-    _unread_arguments,
+    _ignored_arguments,
     _host_options,
     _slow_precision,
     _sharded_encoder,
@@ -322,7 +322,7 @@ ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _cells_without_text,
     _columns_of_no_text,
     _wrong_number_of_columns,
-    _unread_labels,
+    _ignored_labels,
     _no_step,
     _blank_and_repeated_rows,
 )
@@ -385,7 +385,7 @@ def _optimizer_without_the_loss(run: TrainingRun) -> Iterator[Finding]:
         )
 
 
-def _unlike_processes(run: TrainingRun) -> Iterator[Finding]:
+def _mismatched_processes(run: TrainingRun) -> Iterator[Finding]:
     processes = distributed.world_size()
     if processes == 1:
         return
@@ -413,18 +413,18 @@ def _unlike_processes(run: TrainingRun) -> Iterator[Finding]:
         )
 
 
-def _contrasted_with_nothing(run: TrainingRun) -> Iterator[Finding]:
+def _no_negatives(run: TrainingRun) -> Iterator[Finding]:
     size = run.args.per_device_train_batch_size
     for data in run.datasets:
         rows = size if data.size is None else min(size, data.size)
         if not all(loss.has_negatives(rows) for loss in data.text_losses):
             yield ValueError(
-                f"per_device_train_batch_size {size} for {data.name}, which has {data.size or 'many'} row(s), leaves "
-                "no other sentence to contrast with. Use a batch and a dataset of 2 or more rows."
+                f"per_device_train_batch_size {size} ({data.name}: {data.size or 'unknown number of'} rows) leaves no "
+                "other sentence to contrast with. Use a batch and a dataset of 2 or more rows."
             )
 
 
-def _one_text_to_the_model(run: TrainingRun) -> Iterator[Finding]:
+def _same_tokens(run: TrainingRun) -> Iterator[Finding]:
     for data, column, equal in _many_equal_tokens(run):
         one, other, _ = equal[0]
         message = (
@@ -449,7 +449,7 @@ def _metric_without_dropout(run: TrainingRun) -> Iterator[Finding]:
         )
 
 
-def _queue_of_the_whole_data(run: TrainingRun) -> Iterator[Finding]:
+def _queue_covers_data(run: TrainingRun) -> Iterator[Finding]:
     batch = run.args.train_batch_size * distributed.world_size()
     rows = sum(data.size or 0 for data in run.datasets)
     for loss in run.text_losses if run.trainer.state.num_train_epochs > 1 else ():
@@ -467,11 +467,11 @@ BEFORE_THE_FIRST_STEP: tuple[Check, ...] = (
     _loss_of_another_model,
     _changed_model,
     _optimizer_without_the_loss,
-    _unlike_processes,
-    _contrasted_with_nothing,
-    _one_text_to_the_model,
+    _mismatched_processes,
+    _no_negatives,
+    _same_tokens,
     _metric_without_dropout,
-    _queue_of_the_whole_data,
+    _queue_covers_data,
 )
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import evaluation
@@ -265,10 +266,28 @@ def test_an_error_keeps_the_scores_before_it(data, model, tmp_path, capsys):
     words = ["--sts", str(data / "sts"), "--transfer", str(data / "transfer"), "--json", str(path)]
     assert main(["evaluate", model, str(damaged), *words, "--folds", "30"]) == 2
     output = capsys.readouterr()
-    assert "--transfer: Cannot have number of splits n_splits=30" in output.err
+    assert f"--transfer, {model}: Cannot have number of splits n_splits=30" in output.err
     assert f"model {damaged} can't be loaded" in output.err
     assert "sts12" in output.out
     assert len(scores(path)[0]) == 3
+
+
+def test_a_model_too_large_for_memory_leaves_the_other_scores(data, model, build, tmp_path, monkeypatch, capsys):
+    encode = SentenceTransformer.encode
+
+    def encode_or_fail(self, *args, **kwargs):
+        if self.max_seq_length == 13:
+            raise torch.OutOfMemoryError("out of memory")
+        return encode(self, *args, **kwargs)
+
+    monkeypatch.setattr(SentenceTransformer, "encode", encode_or_fail)
+    huge = build(pooling="mean")
+    huge.max_seq_length = 13
+    huge.save_pretrained(str(tmp_path / "huge"))
+    assert main(["evaluate", str(tmp_path / "huge"), model, "--sts", str(data / "sts")]) == 2
+    output = capsys.readouterr()
+    assert "huge: out of memory" in output.err
+    assert "sts12" in output.out
 
 
 @pytest.mark.parametrize(
@@ -283,7 +302,7 @@ def test_an_error_keeps_the_scores_before_it(data, model, tmp_path, capsys):
         (["--sts", "DATA/sts", "--splits", "tset"], "tset"),
         (["--transfer", "DATA/sts"], "--transfer: "),
         (["--in-domain", "DATA/none.jsonl"], "none.jsonl"),
-        (["--mteb", "Nothing"], "--mteb: "),
+        (["--mteb", "Nothing"], "--mteb, "),
         (["--json", "DATA"], "--json"),
         (["--json", "/none/p.json"], "--json"),
         (["--in-domain", "DATA/corpus.txt"], "--in_domain: "),

@@ -144,14 +144,17 @@ def test_queries_are_searched_as_they_were_typed(search, table, model, words, qu
     assert all([*each["models"]] == ["first"] for each in found)
 
 
-def test_a_second_model_from_the_hub_was_used_before(search, table, model, tmp_path, monkeypatch):
-    snapshots = tmp_path / "hub" / "models--tiny--second"
+@pytest.mark.parametrize(
+    ("name", "folder"), [("tiny/second", "models--tiny--second"), ("second", "models--sentence-transformers--second")]
+)
+def test_a_second_model_from_the_hub_was_used_before(search, table, model, tmp_path, monkeypatch, name, folder):
+    snapshots = tmp_path / "hub" / folder
     shutil.copytree(model, snapshots / "snapshots" / "abc")
     (snapshots / "refs").mkdir()
     (snapshots / "refs" / "main").write_text("abc")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path / "hub"), raising=False)
-    (found,) = search(table, model, "tiny/second", "a cat", "--column", "body")
+    (found,) = search(table, model, name, "a cat", "--column", "body")
     assert [*found["models"]] == ["first", "second"]
     assert found["query"] == "a cat"
 
@@ -214,6 +217,9 @@ class TestCache:
         assert search(table, model, "a cat", "--column", "body") == first
         assert encoded == [7, 7]
         assert len(np.load(file)) == 7
+        file.write_bytes(b"")
+        assert search(table, model, "a cat", "--column", "body") == first
+        assert encoded == [7, 7, 7]
 
     def test_the_oldest_files_go_first(self, search, table, model, cache, monkeypatch):
         cache.mkdir(parents=True)

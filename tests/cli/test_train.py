@@ -345,13 +345,18 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
         (["--loss", "tests.cases:state_of"], "can't be imported"),
-        (["/no/such.yaml"], "/no/such.yaml"),
     ],
 )
 def test_bad_input_is_one_line(words, capsys, more, match):
     assert code([*words, *more]) == 2
     error = [line for line in capsys.readouterr().err.splitlines() if "st-contrastive" in line][-1]
     assert match in error
+
+
+@pytest.mark.parametrize("name", ["/no/such.yaml", "own-text"])
+def test_a_missing_file_of_settings_is_named(words, capsys, name):
+    assert code(["train", name, *words[1:]]) == 2
+    assert f"{name}: " in capsys.readouterr().err
 
 
 def test_the_home_directory_and_a_name_that_the_terminal_can_not_print(words, tmp_path, monkeypatch):

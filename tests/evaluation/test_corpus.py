@@ -130,6 +130,10 @@ def test_what_is_too_little(texts):
     for given, match in ((texts[:15], r"of 15 texts, 15 .* 20 "), (["One."] * 150, r"of 150 texts, 0 .* 20 ")):
         with pytest.raises(ValueError, match=match):
             CorpusEvaluator(given)
+    for titles, is_asked in (([""] * 15, False), (["T"] * 15, True)):
+        with pytest.raises(ValueError, match="of 15 texts") as error:
+            CorpusEvaluator(texts[:15], titles=titles)
+        assert ("swapped" in str(error.value)) == is_asked
     for given, error in (("a text. of one", TypeError), ([], ValueError)):
         with pytest.raises(error, match="texts"):
             CorpusEvaluator(given)

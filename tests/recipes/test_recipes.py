@@ -117,9 +117,23 @@ def test_a_file_of_settings_holds_what_yaml_can_hold():
 
 def test_nothing_to_train_is_refused():
     for given in ({"num_train_epochs": 0}, {"max_steps": 0}, {"num_train_epochs": -1, "max_steps": -1}):
-        with pytest.raises(ValueError, match=r"max_steps .* num_train_epochs"):
+        with pytest.raises(ValueError, match=r"(max_steps 0|num_train_epochs \S+) leaves nothing to train"):
             settings_of("mini-simcse", given)
+    with pytest.raises(ValueError, match="num_train_epochs 0"):
+        settings_of("mini-simcse", {"max_steps": 5, "num_train_epochs": 0})
     assert settings_of("mini-simcse", {"max_steps": -1, "num_train_epochs": 0.5})["num_train_epochs"] == 0.5
+
+
+def test_a_removed_setting_removes_nothing_else():
+    """No limit of steps leaves the recipe's epochs, and no antonyms its strategy."""
+    for steps in (-1, None):
+        settings = settings_of("own-text", {"max_steps": steps})
+        assert (settings["num_train_epochs"], settings.get("max_steps", -1)) == (5, -1)
+    assert settings_of("conisi-o2-bert-base", {"antonyms": None})["strategy"] == "given"
+    assert settings_of("own-text", {"eval_steps": None}).get("eval_steps") is None
+    plan = RunPlan.from_yaml("recipe: own-text\nmodel: m\nlearning_rate: none", {"max_steps": "none", "bf16": "none"})
+    assert not {"learning_rate", "max_steps", "bf16"} & {*plan.training}
+    assert RunPlan.from_yaml("recipe: own-text", {"report_to": "none"}).training["report_to"] == "none"
 
 
 @pytest.mark.parametrize("name", ["output_dir", "dev", "model", "segment", "run_name"])

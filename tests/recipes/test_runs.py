@@ -112,6 +112,25 @@ def test_two_stages(checkpoint, tmp_path):
     assert not (tmp_path / "other" / "stage1").exists()
 
 
+def test_the_card_of_a_start_that_two_stages_did_not_improve_is_its_own(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_data, "STSEvaluator", lambda *_: Scripted(0.5, 0.4, 0.4))
+    for card in ("", "# My encoder\n\nA language model.\n"):
+        model = tmp_path / f"model{len(card)}"
+        if card:  # sentence-transformers only reads the card of its own models
+            recipes.load_model(str(checkpoint("bert-mlm")), "cls").save_pretrained(str(model))
+            (model / "README.md").write_text(card)
+        else:
+            shutil.copytree(checkpoint("bert-mlm"), model)
+        out = tmp_path / f"out{len(card)}"
+        given = {**SMALL, "dev": "dev.jsonl", "eval_steps": 2, "model": str(model), "output_dir": out}
+        run = recipes.run("infocse-bert-base", data=SENTENCES, **given)
+        assert run.saved == "start"
+        saved = (out / "README.md").read_text(encoding="utf-8")
+        assert saved.startswith(card)
+        assert "stage 1" not in saved
+        assert "started from" in saved
+
+
 def test_two_stages_are_measured_from_the_encoder_before_both(checkpoint, tmp_path):
     dev = tmp_path / "dev.jsonl"
     rows = [{"sentence1": a, "sentence2": f"{a} and {b}", "score": len(b)} for a, b in pairwise(SENTENCES)]
@@ -292,7 +311,8 @@ def test_a_saved_model_keeps_its_pooling_and_length(build, tmp_path):
         (Recipe("", "simcse", {}), {"model": None}, "model"),
         (Recipe("", ["simcse"], {}), {}, "loss must be one of"),
         ("mini-simcse", {"max_steps": "two"}, "max_steps must be of type int.*'two'"),
-        ("mini-simcse", {"max_steps": None}, "max_steps must be of type int.*None"),
+        ("infocse-bert-large", {"stage1": {"split_layer": 8}}, "stage1 has split_layer 8, and the second stage 6"),
+        ("infocse-bert-base", {"tied_head": True, "stage1": {"tied_head": False}}, "stage1 has tied_head False"),
         ("mini-simcse", {"learning_rate": "fast"}, "learning_rate must be of type float"),
     ],
 )
@@ -349,12 +369,14 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
 def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, segment):
     stages = []
     recipes.run(
-        "infocse-bert-base", data=TABLE["body"], output_dir=tmp_path, on_trainer=stages.append,
+        "infocse-bert-base", data=Dataset.from_dict(TABLE), output_dir=tmp_path, on_trainer=stages.append,
+        column="body", prompts={"body": "query: "},
         **{**SMALL, **segment, "dev": "corpus", "model": str(checkpoint("bert-mlm"))},
     )  # fmt: skip
     texts = [set(trainer.train_dataset["sentence"]) for trainer in stages]
     assert texts[0] == texts[1]
     assert len(texts[0]) == (300 if segment else 100)
+    assert [trainer.args.prompts for trainer in stages] == [{"sentence": "query: "}] * 2
 
 
 def test_a_test_whose_questions_are_the_pairs_is_warned_of(checkpoint, tmp_path):
@@ -478,6 +500,53 @@ def test_a_used_folder_is_left_alone(checkpoint, tmp_path, monkeypatch, name):
     (tmp_path / name).rename(tmp_path / "a file")
     with pytest.raises(ValueError, match="output_dir a file is a file"):
         recipes.run("mini-simcse", data=SENTENCES, output_dir="a file", model=str(checkpoint("bert")), **SMALL)
+
+
+def test_resuming_overwrites_no_other_run(checkpoint, tmp_path):
+    given = {**SMALL, "data": SENTENCES, "model": str(checkpoint("bert")), "save_steps": 1}
+    for name, seed in (("first", 1), ("second", 2)):
+        recipes.run("mini-simcse", **given, seed=seed, output_dir=tmp_path / name)
+    kept = weights(tmp_path / "second")
+    given |= {"seed": 1, "output_dir": tmp_path / "second"}
+    with pytest.raises(ValueError, match=r"second holds run\.yaml"):
+        recipes.run("mini-simcse", **given, resume_from_checkpoint=tmp_path / "first" / "checkpoint-1")
+    for checkpoint_folder in (tmp_path / "second").glob("checkpoint-*"):
+        shutil.rmtree(checkpoint_folder)
+    with pytest.raises(ValueError, match="a finished model and no checkpoint"):
+        recipes.run("mini-simcse", **{**given, "seed": 2}, resume_from_checkpoint=True)
+    assert equal(weights(tmp_path / "second"), kept)
+
+
+def test_the_verdict_of_an_earlier_run_is_removed(checkpoint, tmp_path, dev):
+    given = {**SMALL, "data": SENTENCES, "model": str(checkpoint("bert")), "output_dir": tmp_path / "out"}
+    recipes.run("mini-simcse", **{**given, "dev": str(dev), "eval_steps": 1})
+    assert (tmp_path / "out" / "verdict.json").is_file()
+    recipes.run("mini-simcse", **{**given, "max_steps": 3}, resume_from_checkpoint=True)
+    assert not (tmp_path / "out" / "verdict.json").exists()
+
+
+def test_texts_are_cut_at_the_positions_of_the_encoder(checkpoint, tmp_path):
+    """RoBERTa's configuration counts the unused positions too, and some of its tokenizers state no length."""
+    shutil.copytree(checkpoint("roberta"), tmp_path / "roberta")
+    file = tmp_path / "roberta" / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    del config["model_max_length"]
+    file.write_text(json.dumps(config))
+    positions = json.loads((tmp_path / "roberta" / "config.json").read_text())["max_position_embeddings"]
+    given = {**SMALL, "data": SENTENCES, "model": str(tmp_path / "roberta"), "output_dir": tmp_path / "out"}
+    with pytest.warns(UserWarning, match=f"max_seq_length {positions}, which is set to {positions - 2}"):
+        recipes.run("mini-simcse", **given)
+    SentenceTransformer(str(tmp_path / "out"), device="cpu").encode("cat " * 600)
+
+
+def test_repeated_pairs_are_kept(checkpoint, tmp_path):
+    rows = Dataset.from_dict({name: texts[:40] * 2 for name, texts in TABLE.items()})
+    given = {**SMALL, "model": str(checkpoint("bert")), "output_dir": tmp_path, "data": rows}
+    for more in ({"column": "title,body"}, {"column": "body", "pairs": "first"}):
+        sizes = [
+            len(recipes.trainer("mini-simcse", **given, **more, repeats=kept).train_dataset) for kept in (False, True)
+        ]
+        assert sizes == [40, 80]
 
 
 def test_of_two_runs_that_begin_at_once_in_a_folder_one_is_refused(checkpoint, tmp_path):

@@ -82,7 +82,7 @@ def test_batches_of_one_sentence_need_a_queue(build, of):
     loss = stc.SimCSELoss(build())
     with pytest.raises(ValueError, match=r"per_device_train_batch_size 1 .* leaves no other sentence"):
         of(loss, per_device_train_batch_size=1).train()
-    with pytest.raises(ValueError, match=r"4 for train_dataset, which has 1 row\(s\), leaves no other sentence"):
+    with pytest.raises(ValueError, match=r"4 \(train_dataset: 1 rows\) leaves no other sentence"):
         of(loss, data=stc.text_dataset(["a cat"])).train()
     assert of(stc.TwinsLoss(build()), per_device_train_batch_size=1).train().global_step == 1
 

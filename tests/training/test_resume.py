@@ -110,7 +110,7 @@ def test_without_a_complete_checkpoint_resuming_is_refused(trainer, made, argume
     SentenceTransformerTrainer(loss.model, arguments(max_steps=2), data, loss=loss).train()
     with pytest.raises(FileNotFoundError, match=r"none of the 1 checkpoints .* is complete"):
         trainer().train(resume_from_checkpoint=True)
-    with pytest.raises(FileNotFoundError, match="checkpoint-17"):
+    with pytest.raises(FileNotFoundError, match="checkpoint-17 does not exist"):
         trainer().train(resume_from_checkpoint="checkpoint-17")
 
 
