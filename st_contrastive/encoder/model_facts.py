@@ -169,8 +169,8 @@ class ModelState:
     ignores_padding: bool  # neither padding nor the other texts of a batch change a text's vectors
     is_compiled: bool  # the model or its encoder
     broadcasts_buffers: bool  # DDP broadcasts before each pass, so all processes need the same number of passes
-    replays_outputs: bool  # a wrapper loss (MatryoshkaLoss) returns the model's output of an earlier pass
-    replays_layers: bool  # a wrapper loss (AdaptiveLayerLoss) returns the first module's output of an earlier pass
+    replays_outputs: bool  # a wrapper loss (MatryoshkaLoss) makes the model return the output of an earlier pass
+    replays_layers: bool  # a wrapper loss (AdaptiveLayerLoss) makes its first module do so
     is_prepared: bool  # accelerate runs the model's forward pass under autocast
 
     @classmethod
