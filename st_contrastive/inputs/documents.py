@@ -14,6 +14,7 @@ from st_contrastive.inputs.tables import (
     require_column,
     source_errors,
     source_name,
+    split_columns,
     text_column,
 )
 
@@ -86,7 +87,7 @@ def load_documents(
         >>> documents.rows, documents.unused
         ([0, 2], {'empty': 1, 'placeholder': 0})
     """
-    names, others = _names(columns or ()), _names(keep)
+    names, others = split_columns(columns), split_columns(keep)
     if len(names) > 2 or len({*names}) < len(names):
         raise ValueError(f"columns must be one name, or two different ones (title and body), got {columns!r}.")
     name = source_name(source)
@@ -114,7 +115,3 @@ def load_documents(
     if not rows:
         raise ValueError(f"{name}: none of {total:,} rows has text in {' or '.join(map(repr, names))}.")
     return Documents(rows, titles, bodies, total, unused, kept)
-
-
-def _names(columns: str | Sequence[str]) -> list[str]:
-    return [name.strip() for name in columns.split(",")] if isinstance(columns, str) else [*columns]

@@ -21,6 +21,7 @@ from st_contrastive.inputs.tables import (
     read_table,
     source_errors,
     source_name,
+    split_columns,
     text_column,
     text_columns,
 )
@@ -107,7 +108,7 @@ def load_pairs(
         >>> load_pairs(["Cats sleep. They dream, too."], pairs="first")[0]
         {'sentence': 'Cats sleep.', 'other': 'They dream, too.'}
     """
-    names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else list(columns)
+    names = split_columns(columns)
     if pairs == "columns":
         hint = ' To pair the first sentence of each document with the rest of it, pass pairs="first".'
         _require_two("columns", names, hint)

@@ -208,6 +208,11 @@ def _shown(path: Path, folder: Path) -> str:
     return name if path.exists() else f"{name} (a link to {os.readlink(path)}, which does not exist)"
 
 
+def split_columns(columns: str | Sequence[str] | None) -> list[str]:
+    """The names of columns. A comma separates two names; a name with a comma is passed in a list."""
+    return [name.strip() for name in columns.split(",")] if isinstance(columns, str) else [*(columns or ())]
+
+
 @contextmanager
 def source_errors(name: str) -> Iterator[None]:
     """Add the source and a remedy to errors of the libraries that read it."""

@@ -17,9 +17,9 @@ from st_contrastive._checks import first_line, warn
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
 from st_contrastive.inputs.row_filter import Reading, get_reading, set_reading
 from st_contrastive.inputs.segments import get_language
-from st_contrastive.inputs.tables import Source
+from st_contrastive.inputs.tables import Source, split_columns
 from st_contrastive.methods import METHODS, Method
-from st_contrastive.recipes.plan import DEV_WORDS, split_columns
+from st_contrastive.recipes.plan import DEV_WORDS
 from st_contrastive.settings import RunSettings
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from numbers import Real
@@ -19,6 +19,7 @@ from sentence_transformers import SentenceTransformerTrainingArguments as Traini
 from st_contrastive import __version__
 from st_contrastive._arguments import argument_types, check_arguments
 from st_contrastive._files import complete_file
+from st_contrastive.inputs.tables import split_columns
 from st_contrastive.methods import METHODS, Method, find_method
 from st_contrastive.recipes.recipe import Recipe, dump, is_text, load, names, parse
 from st_contrastive.settings import Location, RunSettings
@@ -287,11 +288,6 @@ def require_same_plan(plan: RunPlan, file: Path) -> None:
             f"{values} in the run that resume_from_checkpoint continues ({file}). Restore the old values, or train in "
             "another output_dir."
         )
-
-
-def split_columns(column: str | Sequence[str] | None) -> list[str]:
-    """The names in the setting ``column``. A comma separates two names; a name with a comma is passed in a list."""
-    return [name.strip() for name in column.split(",")] if isinstance(column, str) else [*(column or ())]
 
 
 def loss_arguments(method: Method) -> dict[str, Any]:

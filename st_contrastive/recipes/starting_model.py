@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
 from st_contrastive._file_kinds import require_model_files
-from st_contrastive.encoder.model_facts import get_encoder, learned_positions
+from st_contrastive.encoder.model_facts import get_encoder, is_causal, learned_positions
 from st_contrastive.methods import METHODS, Method
 from st_contrastive.poolings import PoolingName
 from st_contrastive.training.card import trained_title
@@ -56,7 +56,7 @@ def load_model(
     if pooling is None and not has_pooling(name):
         if method is not None:
             pooling = method.pooling
-            if pooling == "cls" and any(getattr(module, "is_causal", False) is True for module in model[0].modules()):
+            if pooling == "cls" and is_causal(model):
                 pooling = "lasttoken"
             elif pooling == "cls" and model.tokenizer("a")["input_ids"][0] not in model.tokenizer.all_special_ids:
                 pooling = "mean"
