@@ -25,7 +25,7 @@ args = SentenceTransformerTrainingArguments(
 )
 loss = TwinsLoss(model)  # its queue is in each checkpoint
 trainer = ContrastiveTrainer(model, args, load_sentences(corpus), loss=loss)
-begun = any(Path(args.output_dir).glob("checkpoint-*"))
+begun = any(Path(args.output_dir).glob("checkpoint-*/trainer_state.json"))  # written last
 trainer.train(resume_from_checkpoint=begun)
 model.save_pretrained(output)
 begin = "resumed" if begun else "from the start"

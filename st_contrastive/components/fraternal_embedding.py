@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._arguments import Count, checked
+from st_contrastive._tokenizers import keep_settings
 from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
 from st_contrastive.encoder.model_facts import embedding_matrix, get_encoder, get_tokenizer, unwrap
 from st_contrastive.encoder.requirements import require_vocabulary
-from st_contrastive.encoder.tokenizers import keep_settings
 
 #: Padding of rows of token ids in labels.
 NO_TOKEN = -1

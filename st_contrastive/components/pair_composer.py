@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from st_contrastive._tokenizers import keep_settings
 from st_contrastive.encoder.token_batch import pad_to_width
-from st_contrastive.encoder.tokenizers import keep_settings
 
 _SPECIALS = ("prefix", "middle", "suffix")
 

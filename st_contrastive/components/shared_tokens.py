@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.encoder.tokenizers import keep_settings
+from st_contrastive._tokenizers import keep_settings
 
 _ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token", "bos_token", "eos_token")
 #: Marks for the inside (WordPiece), the beginning (SentencePiece, byte-level BPE) or the end of a word.

@@ -60,6 +60,12 @@ def has_adapters(encoder: PreTrainedModel) -> bool:
     return bool(getattr(encoder, "peft_config", None))
 
 
+def adapter_names(model: nn.Module) -> list[str]:
+    """Names of the parameters that belong to adapters of PEFT or of the adapters library."""
+    parts = {name for module in model.modules() for name in getattr(module, "adapter_layer_names", ())}
+    return [name for name, _ in model.named_parameters() if ".adapter" in name or parts & {*name.split(".")}]
+
+
 def _merged(network: Any) -> PreTrainedModel:
     """Merge the active adapters into the network's weights.
 

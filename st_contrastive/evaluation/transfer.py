@@ -63,7 +63,7 @@ def _read(path: Path) -> TransferSplit:
     names = [name for name in ("text", "sentence1", "sentence2", "label") if name in read_table(path).column_names]
     table = read_table(path, names)  # all cells as text, including numbers
     labels = table["label"][:] if names in (["text", "label"], ["sentence1", "sentence2", "label"]) else []
-    if None in labels or len(set(labels)) < 2:
+    if any(label is None or not str(label).strip() for label in labels) or len(set(labels)) < 2:
         raise ValueError(
             f"{path} must have the column text, or the columns sentence1 and sentence2, and the column label, with a "
             "class in every row and two classes or more."

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.readers import InputExample
 
 from st_contrastive._checks import require_texts, warn
 from st_contrastive.inputs.row_filter import get_reading, set_reading
-from st_contrastive.inputs.tables import plain
+from st_contrastive.inputs.tables import columns_read, plain
 
 #: Strings, or a Dataset with the column ``sentence``.
 Sentences: TypeAlias = Iterable[str] | Dataset
@@ -50,7 +50,7 @@ def conisi_dataset(sentences: Sentences, constructed: Second | None = None, *, s
             batch. If this is true of most rows, a warning says so.
     """
     data = _data(sentences, "constructed", constructed, seed)
-    if "constructed" in _columns(data):
+    if "constructed" in columns_read(data):
         equal = sum(map(str.__eq__, iter_texts(data), iter_texts(data, "constructed")))
         if equal > 0.6 * len(data):  # a third of English sentences contain no word with an antonym
             warn(
@@ -73,12 +73,12 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
     data = _data(sentences, "translation", translations)
     if fraternal is None:
         return data
-    if "translation" not in _columns(data):
+    if "translation" not in columns_read(data):
         raise ValueError("fraternal needs translations, but there are none. Pass translations, or remove fraternal.")
     data = plain(data)
     labelled = data.map(
         lambda batch: {"label": fraternal.encode_labels(batch["translation"])},
-        features=Features({"sentence": data.features["sentence"], "label": List(Value("int64"))}),
+        features=Features({"sentence": data.features["sentence"], "label": List(Value("int32"))}),
         remove_columns="translation", batched=True, load_from_cache_file=False, desc="tokenize the translations",
         new_fingerprint=generate_random_fingerprint(),  # a hash of the function would include the fraternal embeddings
     )  # fmt: skip
@@ -126,16 +126,11 @@ def _transform(batch: dict[str, Any], *, transform: Any, columns: list[str]) -> 
     return {column: rows[column] for column in columns}
 
 
-def _columns(data: Dataset) -> list[str]:
-    """The columns of a Dataset, after its transform if it has one."""
-    return [*data[0]] if data.format["type"] == "custom" and len(data) else data.column_names
-
-
 def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0) -> Dataset:
     """Build the Dataset and check every text. Empty texts cause a warning, because a loss would train on them."""
     texts = iter_texts(sentences)
     if isinstance(sentences, Dataset):
-        has_second = second is None and name in _columns(sentences)
+        has_second = second is None and name in columns_read(sentences)
         data = _select(sentences, ["sentence", name] if has_second else ["sentence"])
         data = data if second is None else plain(data)
     else:
@@ -146,7 +141,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
         data = data.map(make, features=Features({**data.features, name: Value("string")}), **options)
     elif second is not None:
         data = data.add_column(name, list(require_texts(name, second)))
-    rows = zip(*(iter_texts(data, column) for column in _columns(data)), strict=True)
+    rows = zip(*(iter_texts(data, column) for column in columns_read(data)), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
         warn(f"{len(empty):,} of {len(data):,} rows have an empty text (first: row {empty[0]}).")

@@ -12,6 +12,7 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import warn
+from st_contrastive._tokenizers import keep_settings
 from st_contrastive.inputs.faults import Fault, find_ids, find_repeats, find_same_tokens, find_unrelated_columns
 from st_contrastive.inputs.row_filter import RowFilter, get_reading
 from st_contrastive.inputs.tables import Source, read_table, text_column, text_columns
@@ -80,7 +81,9 @@ class DataReport:
         for column in self.columns:
             of = f" of {column.name!r}" if len(self.columns) > 1 else ""
             is_fine = of or column.cut <= 0.1 or "repeated sentences" in self.faults
-            advice = "" if is_fine else "; raise max_length to read more, or cut documents into sentences (segment)"
+            is_model_limit = column.limit is None or self.model_limit is None or column.limit >= self.model_limit
+            setting = "model.max_seq_length, if its encoder allows it," if is_model_limit else "max_length"
+            advice = "" if is_fine else f"; raise {setting} to read more, or cut documents into sentences (segment)"
             report += f"\nLength{of}: {column}{advice}."
         limits = [column.limit for column in self.columns if column.longer and column.limit is not None]
         if limits and self.model_limit is not None and limits[0] < self.model_limit:
@@ -187,5 +190,6 @@ def _count(fault: Fault | None) -> int:
 
 def _tokenize(model: Any, texts: list[str], prompt: str | None) -> list[list[int]]:
     texts = [(prompt or "") + text for text in texts]
-    tokens: list[list[int]] = model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
+    with keep_settings(model.tokenizer):
+        tokens: list[list[int]] = model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
     return tokens

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -151,7 +152,21 @@ def read_flat_table(
             f"split={split!r} is only for names on the hub and saved DatasetDicts. To cut documents, pass segment=...."
         )
     table = read_table(source, columns, heading=heading, split=split or "train", streaming=streaming)
-    return table.flatten() if isinstance(table, Dataset) else table
+    if isinstance(table, Dataset):
+        return table.flatten()
+    fields = [name for name in columns if "." in name and name not in (table.column_names or [name])]
+    return table.map(partial(_with_fields, fields=fields)) if fields else table
+
+
+def _with_fields(row: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """A row of a stream with the fields of its objects, such as "doc.body"."""
+    found = {}
+    for field in fields:
+        value: Any = row
+        for name in field.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        found[field] = value
+    return {**row, **found}
 
 
 def plain(data: Any) -> Any:
@@ -206,6 +221,13 @@ def _shown(path: Path, folder: Path) -> str:
     """The name of an ignored file in a warning."""
     name = str(path.relative_to(folder))
     return name if path.exists() else f"{name} (a link to {os.readlink(path)}, which does not exist)"
+
+
+def columns_read(data: Any) -> list[str]:
+    """The columns that reading a Dataset gives: those of its transform, if it has one."""
+    if isinstance(data, Dataset) and data.format["type"] == "custom" and len(data):
+        return [*data[0]]
+    return [*(getattr(data, "column_names", None) or ())]
 
 
 def split_columns(columns: str | Sequence[str] | None) -> list[str]:

@@ -51,13 +51,18 @@ class Translator:
         self.tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         tasks = getattr(self.model.config, "task_specific_params", None) or {}
         prefixes = [options["prefix"] for options in tasks.values() if "prefix" in options]
-        has_languages = hasattr(self.tokenizer, "src_lang") or getattr(self.tokenizer, "supported_language_codes", None)
-        if prefix is None and (prefixes or has_languages):
-            known = ", ".join(map(repr, prefixes)) or "'>>deu<< '"
+        codes = getattr(self.tokenizer, "supported_language_codes", None) or []
+        if hasattr(self.tokenizer, "src_lang"):
             raise ValueError(
-                f"prefix is missing: model {name} has several tasks or languages. Pass one, such as {known}, or pass "
-                "a function to translate_corpus."
+                f"model {name} ({type(self.tokenizer).__name__}) takes its languages as arguments of the tokenizer and "
+                "of generate, which a prefix can't set. Use a Marian model, such as Helsinki-NLP/opus-mt-en-de, or "
+                "pass your own function to translate_corpus in Python."
             )
+        if prefix is None and (prefixes or codes):
+            known = ", ".join(map(repr, prefixes or [f"{code} " for code in codes[:20]]))
+            raise ValueError(f"prefix is missing: model {name} has several tasks or languages. Pass one of {known}.")
+        if prefix and codes and prefix.strip() not in codes:
+            raise ValueError(f"prefix {prefix!r} is none of the languages of model {name}: {', '.join(codes[:40])}.")
         self.prefix = prefix or ""
         if device is None:
             device = str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")

@@ -74,7 +74,7 @@ def find_vector_fault(trainer: Any) -> str | None:
 
 
 def _distinct_texts(trainer: Any) -> list[str]:
-    """The distinct first texts of the (first) dataset: as many rows as a batch has, at most 64."""
+    """The distinct first texts of the (first) dataset: as many rows as a batch has, at most 64. Empty without texts."""
     data, count = trainer.train_dataset, min(max(2, trainer.args.per_device_train_batch_size), 64)
     if trainer.is_deepspeed_enabled:  # no process has the whole model
         return []
@@ -82,4 +82,5 @@ def _distinct_texts(trainer: Any) -> list[str]:
         data = next(iter(data.values()))
     rows = list(itertools.islice(data, count))
     columns = tokenised_columns(trainer, rows[0]) if rows else []
-    return list(dict.fromkeys(row[columns[0]] for row in rows)) if columns else []
+    cells = [row[columns[0]] for row in rows] if columns else []
+    return list(dict.fromkeys(cells)) if all(isinstance(cell, str) for cell in cells) else []  # or images

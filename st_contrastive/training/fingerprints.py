@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive.components.pretrained import fingerprint as vocabulary_checksum
+from st_contrastive.encoder.copies import adapter_names
 
 #: Number of values of each tensor that are hashed in addition to the sum of all its values.
 _SAMPLE = 64
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-#: Parts of the names of weights that are initialised at random whenever a script builds the model: adapters, and a
-#: pooler that is missing from the checkpoint. No sentence vector depends on this pooler.
-_DRAWN_ANEW = (".pooler.", "lora_", ".adapter")
+#: Part of the names of a pooler, which is drawn at random if the checkpoint has none. No sentence vector depends on it.
+_POOLER = ".pooler."
 #: Text that shows whether a tokenizer keeps capitals, accents and other scripts.
 _PROBE = "Hello WORLD, naïve Ærøskøbing \u2460 東京"
 
@@ -47,12 +47,12 @@ def encoder_fingerprint(model: SentenceTransformer) -> str:
     A script initialises these at random whenever it builds the model. A resumed run loads them, and the modules after
     the encoder, from the checkpoint.
     """
-    weights = {name.replace("_orig_mod.", ""): weight for name, weight in model[0].state_dict(keep_vars=True).items()}
+    adapters = {*adapter_names(model[0])}
     return tensors_fingerprint(
         {
-            name: weight
-            for name, weight in weights.items()
-            if isinstance(weight, Tensor) and not any(part in f".{name}" for part in _DRAWN_ANEW)
+            name.replace("_orig_mod.", ""): weight
+            for name, weight in model[0].state_dict(keep_vars=True).items()
+            if isinstance(weight, Tensor) and name not in adapters and _POOLER not in f".{name}"
         }
     )
 

@@ -9,6 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive._arguments import Share, checked
+from st_contrastive.encoder.copies import adapter_names
 from st_contrastive.encoder.model_facts import get_tokenizer
 
 
@@ -31,7 +32,7 @@ def interpolate_weights(model: nn.Module, start: SentenceTransformer | Mapping[s
             or shapes of their weights or in their vocabularies.
     """
     # An adapter is a product of two matrices, and a mean of products is not the product of the means.
-    if adapters := [name for name, _ in model.named_parameters() if "lora_" in name or ".adapter" in name]:
+    if adapters := adapter_names(model):
         raise ValueError(
             f"model has adapters, such as {adapters[0]}, which can't be mixed. Merge them into the encoder first, or "
             "train without mixing."

@@ -35,6 +35,7 @@ from st_contrastive.inputs.faults import (
     is_negative_label,
     texts_with_same_tokens,
 )
+from st_contrastive.inputs.tables import columns_read
 from st_contrastive.losses.owned_state import owned_state, trained_parameters
 from st_contrastive.training.run_parts import (
     ROWS,
@@ -156,7 +157,7 @@ def _unknown_prompts(run: TrainingRun) -> Iterator[Finding]:
     columns = set()
     for datasets in (run.trainer.train_dataset, run.trainer.eval_dataset):
         for name, data in by_name(datasets).items():
-            columns |= {name, *tokenised_columns(run.trainer, getattr(data, "column_names", None) or ())} - {""}
+            columns |= {name, *tokenised_columns(run.trainer, columns_read(data))} - {""}
     prompts = run.args.prompts if isinstance(run.args.prompts, dict) else {}
     inner = [name for prompt in prompts.values() if isinstance(prompt, dict) for name in prompt]
     for name in (*prompts, *inner):
@@ -205,6 +206,17 @@ def _columns_of_no_text(run: TrainingRun) -> Iterator[Finding]:
                 )
 
 
+def _overlapping_names(run: TrainingRun) -> Iterator[Finding]:
+    """Find columns that sentence-transformers takes for the tokens of another one, by the beginning of their name."""
+    for data in run.datasets:
+        for column, other in itertools.permutations(data.columns, 2):
+            if other.startswith(f"{column}_"):
+                yield ValueError(
+                    f"The name of the column {other!r} of {data.name} begins with that of {column!r}, so their tokens "
+                    f"would be mixed up. Rename it: dataset.rename_column({other!r}, 'other')."
+                )
+
+
 def _wrong_number_of_columns(run: TrainingRun) -> Iterable[Finding]:
     for data in run.datasets:
         for loss in data.text_losses if data.columns else ():
@@ -217,6 +229,12 @@ def _ignored_labels(run: TrainingRun) -> Iterator[Finding]:
         if data.label is None or not data.rows or any(loss.reads_labels for loss in data.text_losses):
             continue
         labels = data.distinct(data.label)
+        if isinstance(labels[0], list):
+            yield ValueError(
+                f"{data.name} has lists in {data.label!r}, which {type(data.text_losses[0]).__name__} does not read. "
+                "Remove the column. If twins_dataset(..., fraternal=...) made it, pass TwinsLoss the same fraternal."
+            )
+            continue
         are_numbers = all(isinstance(label, (int, float)) for label in labels)
         if (len(data.columns) > 1 and len(labels) > 1) or not are_numbers:
             yield ValueError(
@@ -321,6 +339,7 @@ ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _unknown_prompts,
     _cells_without_text,
     _columns_of_no_text,
+    _overlapping_names,
     _wrong_number_of_columns,
     _ignored_labels,
     _no_step,
@@ -441,7 +460,7 @@ def _same_tokens(run: TrainingRun) -> Iterator[Finding]:
 def _metric_without_dropout(run: TrainingRun) -> Iterator[Finding]:
     metric = str(run.args.metric_for_best_model).removeprefix("eval_")
     data = {f"{name}_loss".lstrip("_"): data for name, data in by_name(run.trainer.eval_dataset).items()}.get(metric)
-    columns = tokenised_columns(run.trainer, getattr(data, "column_names", None) or ())
+    columns = tokenised_columns(run.trainer, columns_read(data))
     if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in run.text_losses):
         yield UserWarning(
             f"metric_for_best_model is {run.args.metric_for_best_model!r}. Without dropout this loss compares "
@@ -501,7 +520,8 @@ def _remedy_of_equal_tokens(data: TrainedDataset, equal: list[tuple[str, str, by
     limit = trainer.max_length or trainer.model.max_seq_length
     longest = max(len(tokens) for *_, tokens in equal) // 8  # bytes of an integer
     if limit is not None and longest >= limit:
-        setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
+        longest_read = trainer.model.max_seq_length
+        setting = "max_length" if trainer.max_length and trainer.max_length != longest_read else "model.max_seq_length"
         return f"Raise {setting} above {limit}, or remove the shared beginning of the texts."
     return (
         f"The tokenizer ({type(tokenizer).__name__}) reads unknown words as one token, or drops capitals, accents or "

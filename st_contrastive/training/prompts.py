@@ -31,10 +31,18 @@ def simplest(by_dataset: Mapping[str, dict[str, str]]) -> Prompts:
     """The prompts in the simplest form that sentence-transformers' collator accepts.
 
     A single dataset has an empty name.
+
+    Raises:
+        ValueError: one of several datasets has no name, so the collator could not tell which prompts are for it.
     """
     prompts = {prompt for columns in by_dataset.values() for prompt in columns.values()}
     if len(prompts) < 2:
         return prompts.pop() or None if prompts else None
+    if "" in by_dataset and len(by_dataset) > 1:
+        raise ValueError(
+            "The model has prompts, and train_dataset or eval_dataset is a dict and the other one is not. Pass both as "
+            'dicts, such as eval_dataset={"dev": data}.'
+        )
     return by_dataset[""] if "" in by_dataset else dict(by_dataset)
 
 

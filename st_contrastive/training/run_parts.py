@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
 from datasets import Dataset, IterableDataset
 from torch import nn
 
 from st_contrastive.encoder.token_batch import TokenBatch
+from st_contrastive.inputs.tables import columns_read
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.loss_state import Losses, distinct_losses
 
@@ -44,7 +46,7 @@ class TrainedDataset:
     def label(self) -> str | None:
         """The column that the data collator takes the labels from."""
         known = getattr(self.trainer.data_collator, "valid_label_columns", ())
-        return next((name for name in known if name in self.data.column_names), None)
+        return next((name for name in known if name in columns_read(self.data)), None)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -86,9 +88,11 @@ class TrainedDataset:
     def distinct(self, column: str) -> list[Any]:
         """The distinct values of a column, in the whole Dataset or in the first rows of a stream."""
         if isinstance(self.data, Dataset) and column in self.data.features:
-            stored = self.data.select_columns([column]).with_format("arrow")[:]
-            return list(stored[column].unique().to_pylist())
-        return list(dict.fromkeys(self.cells(column)))
+            stored = self.data.select_columns([column]).with_format("arrow")[:][column]
+            if not pa.types.is_nested(stored.type):
+                return list(stored.unique().to_pylist())
+        cells = self.cells(column)
+        return list({str(cell): cell for cell in cells}.values())  # lists are not hashable
 
 
 @dataclass(frozen=True)

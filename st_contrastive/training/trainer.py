@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -9,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.base.data_collator import BaseDataCollator
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
@@ -22,6 +25,7 @@ from transformers.trainer_utils import HubStrategy
 from st_contrastive import distributed
 from st_contrastive._arguments import TextLength, checked
 from st_contrastive._checks import warn
+from st_contrastive.inputs.tables import columns_read
 from st_contrastive.losses import BatchFacts
 from st_contrastive.training import preflight
 from st_contrastive.training.card import prepare_card
@@ -94,7 +98,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def __init__(self, *args: Any, max_length: TextLength | None = None, **kwargs: Any) -> None:
         self.max_length = max_length
         self._prompts: dict[str, dict[str, str]] = {}
+        self._sets_prompts: bool | None = None  # whether the prompts are the model's; known with the first dataset
+        self._is_evaluating = False
         self._published: str | None = None  # the folder that is being uploaded
+        self._uploaded: list[tempfile.TemporaryDirectory[str]] = []  # links to checkpoints that are being uploaded
         super().__init__(*args, **kwargs)
         self.has_users_optimizer = self.optimizer is not None
         self._resumed_from: Path | None = None
@@ -146,14 +153,23 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
             self.collapsed = find_collapse(self)
         finally:
+            self._remove_uploaded()  # transformers waits for the uploads at the end of training
             self._reset_truncation()
             self._tell_losses()  # the loss may be used outside this trainer
         return result
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As in sentence-transformers, but without changing the random numbers of training."""
-        with torch.random.fork_rng(devices=[]):
-            return super().evaluate(*args, **kwargs)
+        """As in sentence-transformers, but without changing the random numbers and the prompts of training."""
+        collator: Any = self.data_collator
+        kept, prompts = self._prompts, getattr(collator, "prompts", None)
+        self._prompts, self._is_evaluating = {}, True
+        try:
+            with torch.random.fork_rng(devices=[]):
+                return super().evaluate(*args, **kwargs)
+        finally:
+            self._prompts, self._is_evaluating = kept, False
+            if self._sets_prompts:
+                collator.prompts = prompts
 
     def _has_equal_rows(self) -> bool:
         """Whether all batches of training have the same number of rows."""
@@ -170,12 +186,20 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
                     "st_contrastive.text_dataset(sentences)."
                 )
         self._set_prompts(dataset)
+        if isinstance(dataset, dict) and not hasattr(dataset, "_sentence_transformers_preprocessed"):
+            # sentence-transformers adds a column to each part in place, which are the user's Datasets.
+            has_streams = any(isinstance(part, IterableDataset) for part in dataset.values())
+            kind = IterableDatasetDict if has_streams else DatasetDict
+            dataset = kind({name: copy.copy(part) for name, part in dataset.items()})
         return super().preprocess_dataset(dataset, dataset_name)
 
     def _set_prompts(self, dataset: Any) -> None:
-        collator = self.data_collator
-        has_default_prompts = self.args.prompts is None and isinstance(collator, BaseDataCollator)
-        if not has_default_prompts or (collator.prompts and not self._prompts):  # the user's collator has prompts
+        collator: Any = self.data_collator
+        if self._sets_prompts is None:  # otherwise the user's arguments or collator have prompts
+            has_none = self.args.prompts is None and isinstance(collator, BaseDataCollator)
+            self._sets_prompts = has_none and not collator.prompts
+        is_part = self._is_evaluating and not isinstance(dataset, dict) and "dataset_name" in columns_read(dataset)
+        if not self._sets_prompts or is_part:  # the prompts of the whole dict are set
             return
         for name, prompts in self.prompts_by_dataset(dataset).items():
             self._prompts[name] = {**prompts, **self._prompts.get(name, {})}
@@ -189,7 +213,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         found = {}
         for name, part in by_name(dataset).items():
             losses = losses_of(self, name)
-            columns = tokenised_columns(self, getattr(part, "column_names", None) or ())
+            columns = tokenised_columns(self, columns_read(part))
             if losses and columns:
                 same_kind = any(loss.columns_of_one_kind for loss in losses)
                 found[name] = column_prompts(self.model, columns, same_kind=same_kind)
@@ -293,10 +317,16 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         if not (is_free or self.args.hub_always_push):
             return
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        if is_free:
+            self._remove_uploaded()
+        # The checkpoint may be deleted (save_total_limit) before it is uploaded.
+        links = tempfile.TemporaryDirectory(prefix=".upload-", dir=self.args.output_dir, ignore_cleanup_errors=True)
+        shutil.copytree(checkpoint_folder, links.name, copy_function=_link, dirs_exist_ok=True)
+        self._uploaded.append(links)
         upload = partial(
             _host.hf_api().upload_folder,
             repo_id=self.hub_model_id,
-            folder_path=checkpoint_folder,
+            folder_path=links.name,
             commit_message=f"Training in progress, step {self.state.global_step}",
             token=self.args.hub_token,
             revision=self.args.hub_revision,
@@ -312,9 +342,21 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         else:
             progress.jobs.extend(jobs)
 
+    def _remove_uploaded(self) -> None:
+        while self._uploaded:
+            self._uploaded.pop().cleanup()
+
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
         load_loss_state(self.loss, checkpoint_path)  # before the encoder, because the loss state may not fit
         super()._load_from_checkpoint(checkpoint_path)
+
+
+def _link(source: str, target: str) -> None:
+    """A hard link to the file, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 class _BeforeFirstStep(TrainerCallback):

@@ -16,20 +16,21 @@ MAY_IMPORT = {
     "_file_kinds": "_files",
     "_files": "",
     "_random": "",
+    "_tokenizers": "",
     "distributed": "",
     "poolings": "",
     "methods": "poolings",
     "settings": "methods poolings _arguments",
     "objectives": "",
     "encoder": "_checks",
-    "components": "encoder objectives _arguments _checks _files",
+    "components": "encoder objectives _arguments _checks _files _tokenizers",
     "losses": "components objectives encoder distributed _arguments _checks _random",
     "augmentations": "_arguments",
-    "inputs": "_arguments _checks _file_kinds _files",
+    "inputs": "_arguments _checks _file_kinds _files _tokenizers",
     "training": "losses components encoder inputs distributed _arguments _checks _files",
     "evaluation": "inputs objectives _arguments _checks _files _random",
-    "recipes": "__version__ methods poolings settings inputs augmentations components evaluation training _arguments "
-    "_checks _file_kinds _files",
+    "recipes": "__version__ methods poolings settings encoder inputs augmentations components evaluation training "
+    "_arguments _checks _file_kinds _files",
     "cli": "__version__ encoder inputs evaluation recipes methods poolings settings distributed _checks _files",
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")

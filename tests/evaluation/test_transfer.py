@@ -134,6 +134,12 @@ def test_errors_name_the_file(tmp_path, rows, message):
     assert "all.jsonl" in str(error.value)
 
 
+def test_a_row_of_a_table_without_a_class_is_refused(tmp_path):
+    write(tmp_path / "mr" / "all.csv", "text,label\na,pos\nb,\nc,neg\n")
+    with pytest.raises(ValueError, match="a class in every row"):
+        read_transfer(tmp_path)
+
+
 def test_labels_that_train_does_not_have(tmp_path):
     write(tmp_path / "mr" / "train.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}] * 2)
     write(tmp_path / "mr" / "test.jsonl", [{"text": "a", "label": label} for label in (0, 1, "no")])

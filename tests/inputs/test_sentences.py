@@ -60,6 +60,8 @@ def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
     assert load_sentences(multiline)["sentence"][:] == ["one\ntwo", "three"]
     nested = write(tmp_path / "n.jsonl", '{"doc": {"body": "a", "id": 1}}\n{"doc": {"body": "b", "id": 2}}\n')
     assert load_sentences(nested, column="doc.body")["sentence"][:] == ["a", "b"]
+    with pytest.warns(UserWarning, match="2 rows"):
+        assert iter_texts(load_sentences(nested, column="doc.body", streaming=True)) == ["a", "b"]
 
 
 def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
@@ -210,9 +212,12 @@ def test_the_report_of_what_did_not_come_from_load_sentences(build, tmp_path):
 def test_a_prompt_takes_room(build):
     model = build("bert")
     model.max_seq_length = 8
+    model.preprocess(["cat"])
+    before = model.tokenizer.backend_tokenizer.truncation
     for words, longer, alike in ((5, 1, 0), (6, 2, 1)):  # with the special ones, six leave none for the texts
         (column,) = describe(["cat", "dog cat"], model, prompt="cat " * words).columns
         assert (column.longer, column.alike) == (longer, alike)
+    assert model.tokenizer.backend_tokenizer.truncation == before
     pairs = Dataset.from_dict({"sentence": ["cat", "dog cat"], "other": ["cat", "dog cat"]})
     columns = describe(pairs, model, prompt={"sentence": "cat " * 5}).columns
     assert [column.longer for column in columns] == [1, 0]

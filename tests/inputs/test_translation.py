@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -108,6 +109,24 @@ def marian(tmp_path):
 def test_a_marian_model(marian):
     assert len(Translator(marian, max_length=8)(["the cat sleeps", "it rains"])) == 2
     assert Translator(marian, max_length=8, prefix=">>deu<< ").prefix == ">>deu<< "
+
+
+@pytest.mark.filterwarnings("ignore:Recommended")
+def test_languages_are_those_of_the_model(marian, monkeypatch, seq2seq):
+    vocabulary = Path(marian, "vocab.json")
+    tokens = json.loads(vocabulary.read_text())
+    spare = [token for token in tokens if token not in ("</s>", "<unk>", "<pad>")][-2:]
+    for token, code in zip(spare, (">>deu<<", ">>ron<<"), strict=True):
+        tokens[code] = tokens.pop(token)
+    vocabulary.write_text(json.dumps(tokens))
+    with pytest.raises(ValueError, match=r"prefix is missing.*'>>deu<< ', '>>ron<< '"):
+        Translator(marian)
+    with pytest.raises(ValueError, match=r"'>>fr<<' is none of .*>>ron<<"):
+        Translator(marian, prefix=">>fr<<")
+    assert len(Translator(marian, prefix=">>ron<< ", max_length=8)(["it rains"])) == 1
+    monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "src_lang", "eng_Latn", raising=False)  # as NLLB's
+    with pytest.raises(ValueError, match="a prefix can't set"):
+        Translator(seq2seq, prefix=">>deu<< ")
 
 
 def test_it_continues_where_it_stopped(tmp_path):

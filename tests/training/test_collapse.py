@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from st_contrastive import SimCSELoss, text_dataset
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.collapse import find_collapse
+from st_contrastive.training.collapse import find_collapse, find_vector_fault
 
 
 class After(TrainerCallback):
@@ -115,3 +115,10 @@ def test_a_normal_run_is_not_a_collapse(trainer):
     run.train_dataset = run.train_dataset.select([0] * 8)  # one text is not enough
     run.train()
     assert run.collapsed is None
+
+
+def test_data_without_texts_is_not_examined(trainer, monkeypatch):
+    """Such as images, which are not hashable."""
+    run = trainer()
+    run.train_dataset = [{"image": [n], "caption": "a"} for n in range(8)]
+    assert find_vector_fault(run) is None

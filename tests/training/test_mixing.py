@@ -89,3 +89,7 @@ def test_adapters_are_refused(build, as_state):
         each.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
     with pytest.raises(ValueError, match=r"adapters, such as .*lora_A"):
         interpolate_weights(model, start.state_dict() if as_state else start, 0.5)
+    model = build()
+    model.add_adapter(peft.LoHaConfig(r=2, target_modules=["query"]))
+    with pytest.raises(ValueError, match=r"adapters, such as .*hada_w"):
+        interpolate_weights(model, model.state_dict(), 0.5)

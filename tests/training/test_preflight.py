@@ -504,3 +504,16 @@ def test_streams_are_read_by_each_process(build, of, sentences):
     chosen = of(stc.SimCSELoss(build()), data=stream, accelerator_config={"dispatch_batches": True})
     assert chosen.accelerator.dispatch_batches is True
     assert of(stc.SimCSELoss(build())).accelerator.dispatch_batches is None
+
+
+def test_labels_that_are_lists(of, build, sentences):
+    data = Dataset.from_dict({"text": sentences, "labels": [[n, n + 1] for n in range(len(sentences))]})
+    for rows in (data, data.to_iterable_dataset()):
+        with pytest.raises(ValueError, match="has lists in 'labels', which SimCSELoss does not read"):
+            of(stc.SimCSELoss(build()), data=rows)
+
+
+def test_column_names_that_begin_alike(of, build, sentences):
+    data = Dataset.from_dict({"sentence": sentences, "sentence_antonym": sentences[::-1]})
+    with pytest.raises(ValueError, match=r"'sentence_antonym' of train_dataset begins with .*rename_column"):
+        of(stc.ConIsILoss(build(), strategy="given"), data=data)

@@ -101,3 +101,33 @@ def test_the_prompts_are_those_of_encode_query_and_encode_document(build, prompt
     model.encode_document("b")
     assert [prompt or "" for prompt in asked] == expected
     assert list(column_prompts(model, ["first", "second"], same_kind=False).values()) == expected
+
+
+def test_an_evaluation_leaves_the_prompts_of_training_alone(model, arguments, sentences, pairs):
+    texts = stc.text_dataset(sentences[2:])
+    data = {"a": texts, "b": pairs}
+    losses = {name: stc.SimCSELoss(model) for name in data}
+    for loss in (stc.SimCSELoss(model), losses):
+        trainer = ContrastiveTrainer(model, arguments(), data, data, loss=loss)
+        before = trainer.data_collator.prompts
+        assert before == {"a": {"sentence": f"{DEFAULT} "}, "b": {"sentence": f"{QUERY} ", "other": f"{DOCUMENT} "}}
+        assert trainer.evaluate(data).keys() >= {"eval_a_loss", "eval_b_loss"}
+        assert trainer.data_collator.prompts == before
+    trainer = ContrastiveTrainer(model, arguments(), data, loss=stc.SimCSELoss(model))
+    trainer.evaluate(pairs)
+    assert trainer.data_collator.prompts == before
+    assert [*pairs[0]] == ["sentence", "other"]  # the user's data are not changed
+    with pytest.raises(ValueError, match="Pass both as dicts"):
+        ContrastiveTrainer(model, arguments(), data, pairs, loss=stc.SimCSELoss(model))
+
+
+def test_columns_of_a_transform(model, arguments, sentences):
+    """They get prompts like stored ones. A stored column that the transform drops is not read."""
+    stored = stc.text_dataset(sentences[2:]).add_column("label", [f"topic {n % 3}" for n in range(len(sentences) - 2)])
+    data = stored.with_transform(
+        lambda rows: {"sentence": rows["sentence"], "other": [text[::-1] for text in rows["sentence"]]}
+    )
+    prompts = {"sentence": f"{QUERY} ", "other": f"{DOCUMENT} "}
+    assert ContrastiveTrainer(model, arguments(), data, loss=stc.SimCSELoss(model)).data_collator.prompts == prompts
+    given = arguments(prompts={"other": "the cat "})
+    assert ContrastiveTrainer(model, given, data, loss=stc.SimCSELoss(model)).args.prompts == {"other": "the cat "}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,20 @@ def test_a_trainer_publishes_its_model(hub, made, arguments):
     states = hub.uploads["Training in progress, step 2"].keys()
     assert states >= MODEL | {"loss_state.safetensors", "trainer_state.json", "optimizer.pt"}
     assert "training_args.bin" not in states
+
+
+def test_a_checkpoint_may_be_deleted_before_it_is_uploaded(hub, made, arguments):
+    """With save_total_limit, transformers deletes it when the next one is saved, or at the end of training."""
+
+    def slowly(**given):
+        time.sleep(0.5)
+        return upload(**given)
+
+    upload, executor = hub.upload_folder, ThreadPoolExecutor(4)
+    hub.upload_folder = lambda **given: executor.submit(slowly, **given)
+    loss, data = made("twins")
+    changes = {**PUSHED, "max_steps": 3, "save_steps": 1, "save_total_limit": 1, "hub_always_push": True}
+    trainer = ContrastiveTrainer(loss.model, arguments(**changes), data, loss=loss)
+    trainer.train()
+    assert [hub.uploads[f"Training in progress, step {step}"].keys() for step in (1, 2, 3)] == [MODEL] * 3
+    assert not [*Path(trainer.args.output_dir).glob(".upload-*")]

@@ -210,13 +210,14 @@ def test_a_random_pooler_does_not_prevent_resuming(arguments, sentences, checkpo
     run().train(resume_from_checkpoint=True)
 
 
-def test_random_adapters_do_not_prevent_resuming(arguments, sentences, build):
+@pytest.mark.parametrize("kind", ["LoraConfig", "LoHaConfig"])
+def test_random_adapters_do_not_prevent_resuming(arguments, sentences, build, kind):
     peft = pytest.importorskip("peft")
 
     def run(seed):
         model = build()
         torch.manual_seed(seed)
-        model.add_adapter(peft.LoraConfig(task_type="FEATURE_EXTRACTION", r=2, target_modules=["query"]))
+        model.add_adapter(getattr(peft, kind)(task_type="FEATURE_EXTRACTION", r=2, target_modules=["query"]))
         return ContrastiveTrainer(model, arguments(), stc.text_dataset(sentences), loss=SimCSELoss(model))
 
     run(1).train()
