@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import datasets
 from datasets import Dataset, Features, IterableDataset, concatenate_datasets, load_dataset, load_from_disk
-from datasets.exceptions import DatasetGenerationError
+from datasets.exceptions import DatasetGenerationCastError, DatasetGenerationError
 from datasets.fingerprint import Hasher
 from datasets.table import CastError
 
@@ -257,7 +257,7 @@ def source_errors(name: str) -> Iterator[None]:
             remedy = (
                 " It is not UTF-8. Convert it with `iconv -f latin1 -t utf-8`; replace latin1 with its actual encoding."
             )
-        elif isinstance(cause, CastError):
+        elif isinstance(cause, (CastError, DatasetGenerationCastError)):
             remedy = " All rows must have the same columns with cells of the same type. Fix them, or name one file."
         elif not os.path.exists(name):
             remedy = " If a data set on the hub needs options, pass the Dataset that datasets.load_dataset returns."
