@@ -234,8 +234,7 @@ def other_runs() -> str:
 def verdicts() -> str:
     """How often the test on a corpus was right, on the runs that chose its rule and on later ones."""
     first = own_text_runs().dropna(subset=["decision", "lead"])
-    later = pd.read_json(RESULTS / "merging.jsonl", lines=True).dropna(subset="decision")
-    later["gain"] = later["score"] - later["start"]
+    later = merging_runs().dropna(subset="decision")
     return f"The test called {_decided(first)}\nAfter the rule was chosen, it called {_decided(later)}"
 
 
@@ -275,20 +274,27 @@ def figures() -> set[str]:
     means = judged.groupby(["row", "corpus", "encoder"])[gains].mean()
     for part in (judged[gains], means, runs.dropna(subset="bm25 interval")[["bm25", "bm25 interval"]]):
         found |= {f"{abs(value):.1f}" for value in part.to_numpy().ravel()}
-    merged = pd.read_json(RESULTS / "merging.jsonl", lines=True)
-    for values in (merged["score"] - merged["start"], merged["interval"]):
-        found |= {f"{abs(value):.1f}" for value in values}
+    merged = merging_runs()
+    means = merged.groupby(["kind", "rate", "share", "corpus"])[["gain", "interval"]].mean()
+    for part in (merged[["gain", "interval"]], means):
+        found |= {f"{abs(value):.1f}" for value in part.to_numpy().ravel()}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
+
+
+def merging_runs() -> pd.DataFrame:
+    """Runs at higher learning rates, with what they brought to a corpus's search ("gain", "gain with bm25")."""
+    runs = pd.read_json(RESULTS / "merging.jsonl", lines=True)
+    for scored in ("", " with bm25"):
+        runs[f"gain{scored}"] = runs[f"score{scored}"] - runs[f"start{scored}"]
+    return runs.assign(share=runs["share"].fillna(STOCK))
 
 
 def merging() -> str:
     """What own-text brought at higher learning rates and shares of the trained weights, by corpus: means of seeds."""
-    runs = pd.read_json(RESULTS / "merging.jsonl", lines=True)
-    for scored in ("", " with bm25"):
-        runs[f"gain{scored}"] = runs[f"score{scored}"] - runs[f"start{scored}"]
-    runs["share"] = runs["share"].fillna(STOCK)
+    runs = merging_runs()
     corpora = [*CHOOSING, *CONFIRMING]
-    means = runs.groupby(["kind", "rate", "share", "corpus"])[["gain", "gain with bm25"]].mean()
+    groups = runs.groupby(["kind", "rate", "share", "corpus"])
+    means, sizes = groups[["gain", "gain with bm25"]].mean(), groups.size()
     table = []
     for (kind, rate, share), part in sorted(means.groupby(level=["kind", "rate", "share"]), key=_merging_order):
         found = part.droplevel(["kind", "rate", "share"])
@@ -300,8 +306,9 @@ def merging() -> str:
         name = (
             f"{rate:g}, Model Stock" if share == STOCK else f"{rate:g}, {'soup, ' if kind == 'soup' else ''}{share:g}"
         )
-        table.append([name, *cells])
-    return markdown(["rate, share", *CHOOSING, "their mean with BM25", *CONFIRMING], table)
+        seeds = sizes.loc[kind, rate, share].reindex(corpora).fillna(0).astype(int)
+        table.append([name, "/".join(map(str, seeds)), *cells])
+    return markdown(["rate, share", "seeds", *CHOOSING, "their mean with BM25", *CONFIRMING], table)
 
 
 def _merging_order(group: tuple[tuple[str, float, float], pd.DataFrame]) -> tuple[bool, str, float, float]:
