@@ -125,13 +125,15 @@ def _train(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> RunPlan:
     """The settings from the file, overridden by the options."""
-    from st_contrastive.recipes import RunPlan, parse
+    from st_contrastive.recipes import RunPlan, names, parse
 
     options, text = {**args.options, **_loss_options(args.rest)}, ""
     without_value = [name for name, value in options.items() if value == _NO_VALUE]
     if ":" in str(options.get("loss")) and "" not in sys.path:
         sys.path.append("")  # the user's loss may be in the current folder
     for file in args.files:
+        if file in names() and not Path(file).exists():
+            raise UserError(f"{file} is a recipe, not a file of settings: type --recipe {file}.")
         with user_error(OSError, ValueError, prefix=f"{file}: "):
             text = Path(file).expanduser().read_text(encoding="utf-8")
             written = parse(text)

@@ -24,6 +24,7 @@ from st_contrastive.recipes.result import Run
 from st_contrastive.recipes.starting_model import has_pooling
 from st_contrastive.training import ContrastiveTrainer, interpolate_weights
 from st_contrastive.training.card import add_to_card, describe_start, original_card, public_settings, run_text
+from st_contrastive.training.loss_state import checkpoint_to_resume
 
 #: The file of settings that each run writes into its output folder.
 PLAN_FILE = "run.yaml"
@@ -214,7 +215,7 @@ class _TrainingRun:
                 )
             warn(f"resume_from_checkpoint: {folder} has no checkpoint, so training begins at the first step.")
             return None
-        resumed = Path(resume).parent if resume else None
+        resumed = checkpoint_to_resume(folder, resume).parent if resume else None  # refuses an incomplete checkpoint
         if resumed is not None and resumed.resolve() == folder.resolve():
             return resumed
         if folder.is_file():

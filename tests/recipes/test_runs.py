@@ -510,6 +510,9 @@ def test_resuming_overwrites_no_other_run(checkpoint, tmp_path):
     given |= {"seed": 1, "output_dir": tmp_path / "second"}
     with pytest.raises(ValueError, match=r"second holds run\.yaml"):
         recipes.run("mini-simcse", **given, resume_from_checkpoint=tmp_path / "first" / "checkpoint-1")
+    with pytest.raises(FileNotFoundError, match="checkpoint-9 does not exist"):
+        recipes.run("mini-simcse", **given, resume_from_checkpoint=tmp_path / "second" / "checkpoint-9",
+                    on_trainer=lambda trainer: pytest.fail("the data were read"))  # fmt: skip
     for checkpoint_folder in (tmp_path / "second").glob("checkpoint-*"):
         shutil.rmtree(checkpoint_folder)
     with pytest.raises(ValueError, match="a finished model and no checkpoint"):
