@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,12 +37,13 @@ class Progress(TrainerCallback):
         self.is_silent, self.final_scores = is_silent, final_scores
         self.has_begun = False
         self._trainer: Any = None
+        self._is_last = True
         self._started, self._first_step, self._scoring = 0.0, 0, 0.0
         self._terms: dict[str, torch.Tensor] = {}
 
-    def watch(self, trainer: Any) -> None:
-        """Print the lines of this Trainer from now on."""
-        self._trainer, self._terms = trainer, {}
+    def watch(self, trainer: Any, *, is_last: bool = True) -> None:
+        """Print the lines of this Trainer from now on. ``is_last`` is False if another stage follows."""
+        self._trainer, self._terms, self._is_last = trainer, {}, is_last
         trainer.add_callback(self)
 
     def line(self, state: TrainerState, logs: dict[str, Any], left: float | None = None, metric: str = "") -> str:
@@ -91,7 +91,7 @@ class Progress(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Announce the last scores, because they take long and print nothing meanwhile."""
-        self.has_begun = Path(args.output_dir).name != "stage1"  # the second stage has not been checked yet
+        self.has_begun = self._is_last  # the second stage has not been checked yet
         if self.final_scores and self._scoring > 1:
             seconds = _duration(self.final_scores * self._scoring)
             self._print(state, f"Scoring the trained weights takes about {seconds}.")

@@ -56,11 +56,9 @@ def _another_try(result: Run, plan: RunPlan) -> str:
     by_bm25 = None if start is None else start.gain_by_bm25
     if command and by_bm25 is not None and by_bm25.high > 0:
         gain = by_bm25.describe(100)
-        advice = (
-            "mix in BM25, which changes the score by"
-            if by_bm25.low > 0
-            else ("try BM25, although its effect on this test is within chance:")
-        )
+        advice = "mix in BM25, which changes the score by"
+        if by_bm25.low <= 0:
+            advice = "try BM25, although its effect on this test is within chance:"
         return f"{advice} {gain}. Compare with and without --bm25 on your own queries: {command}"
     if {result.after, result.mixed} <= {result.before, None}:
         return "the score has not changed: train for more steps, or with a higher --learning_rate, in another folder."

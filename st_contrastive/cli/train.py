@@ -197,4 +197,4 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
     if not progress.is_silent:
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
-    progress.watch(trainer)
+    progress.watch(trainer, is_last=not is_stage1)

@@ -60,7 +60,7 @@ def _key(model: SentenceTransformer, texts: Sequence[str]) -> str:
     tokenizer = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if hasattr(tokenizer, "to_str"):
         content = json.loads(tokenizer.to_str())
-        content |= dict.fromkeys(("truncation", "padding"))  # left by the last call, reset by the next
+        content |= dict.fromkeys(("truncation", "padding"))  # settings of the last call only
         digest.update(json.dumps(content).encode())
     for name, tensor in model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -140,7 +140,7 @@ class RowChunks:
     mini_batch_size: int | None = None  # rows per group; each group is recomputed in the backward pass
 
     def are_cheaper_apart(self, views: Sequence[TokenBatch]) -> bool:
-        """Whether encoding each view apart costs less than all views together, padded row by row to one length."""
+        """Whether encoding each view by itself costs less than padding all views of a row to one length."""
         if not self.by_length or all(view is views[0] for view in views):
             return False
         lengths = np.array([view.lengths for view in views])

@@ -110,7 +110,7 @@ class RunPlan:
         resume = settings.pop("resume_from_checkpoint", None) or False
         stage1 = _first_stage_settings(chosen, settings)
         for name, replaced in _REPLACED.items():
-            if overrides.get(name) not in (None, -1) and replaced not in overrides:  # -1 steps: no limit
+            if overrides.get(name) not in (None, -1) and replaced not in overrides:  # max_steps -1 is no limit
                 settings.pop(replaced, None)
         types = setting_types(method)
         loss_defaults = loss_arguments(method)

@@ -125,8 +125,7 @@ class _TrainingRun:
                 "own-text is for pairs. With single texts, it made search worse in all our runs. Name two columns, "
                 "such as column='title,body', or set pairs='first'."
             )
-        in_place = plan.resume is True or (resumed is not None and resumed.resolve() == plan.folder.resolve())
-        self.recorder = _Recorder(plan, may_overwrite=in_place)
+        self.recorder = _Recorder(plan, may_overwrite=plan.resume is True or self._is_own(resumed))
         if plan.run.stage1 is None:
             self._begin(self.trainer)
         began = time.monotonic()
@@ -216,7 +215,7 @@ class _TrainingRun:
             warn(f"resume_from_checkpoint: {folder} has no checkpoint, so training begins at the first step.")
             return None
         resumed = checkpoint_to_resume(folder, resume).parent if resume else None  # refuses an incomplete checkpoint
-        if resumed is not None and resumed.resolve() == folder.resolve():
+        if self._is_own(resumed):
             return resumed
         if folder.is_file():
             raise ValueError(f"output_dir {folder} is a file: name a folder.")
@@ -227,6 +226,10 @@ class _TrainingRun:
                 "Name another folder, or resume that run with the same settings and resume_from_checkpoint=true."
             )
         return resumed
+
+    def _is_own(self, resumed: Path | None) -> bool:
+        """Whether the run to resume is in the output folder."""
+        return resumed is not None and resumed.resolve() == self.plan.folder.resolve()
 
     def _begin(self, trainer: ContrastiveTrainer) -> None:
         trainer.add_callback(self.recorder)

@@ -46,7 +46,8 @@ class TrainedDataset:
     def label(self) -> str | None:
         """The column that the data collator takes the labels from."""
         known = getattr(self.trainer.data_collator, "valid_label_columns", ())
-        return next((name for name in known if name in columns_read(self.data)), None)
+        columns = columns_read(self.data)
+        return next((name for name in known if name in columns), None)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -91,8 +92,8 @@ class TrainedDataset:
             stored = self.data.select_columns([column]).with_format("arrow")[:][column]
             if not pa.types.is_nested(stored.type):
                 return list(stored.unique().to_pylist())
-        cells = self.cells(column)
-        return list({str(cell): cell for cell in cells}.values())  # lists are not hashable
+        # Lists are not hashable.
+        return list({str(cell) if isinstance(cell, list) else cell: cell for cell in self.cells(column)}.values())
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def test_a_normal_run_is_not_a_collapse(trainer):
     assert run.collapsed is None
 
 
-def test_data_without_texts_is_not_examined(trainer, monkeypatch):
+def test_data_without_texts_is_not_examined(trainer):
     """Such as images, which are not hashable."""
     run = trainer()
     run.train_dataset = [{"image": [n], "caption": "a"} for n in range(8)]
