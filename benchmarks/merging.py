@@ -158,9 +158,9 @@ def main(argv: Any = None, out: Callable[..., None] = append) -> None:
     parser.add_argument("--rates", nargs="+", type=float, default=[*RATES])
     parser.add_argument("--kinds", nargs="+", default=["whole", "soup", "stock"], choices=["whole", "soup", "stock"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], choices=[*PAIRS])
-    parser.add_argument("--documents", type=int, help="search in so many: the relevant ones, and others")
+    parser.add_argument("--documents", type=int, help="size of the corpus: all relevant documents and others at random")
     parser.add_argument("--bf16", action="store_true", help="train in bfloat16")
-    parser.add_argument("--keep", type=Path, required=True, help="folder for the trained weights, which lines share")
+    parser.add_argument("--keep", type=Path, required=True, help="folder for trained weights, which several lines use")
     parser.add_argument("--out", type=Path, default=RESULTS / "merging.jsonl")
     args = parser.parse_args(argv)
     lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []

@@ -5,8 +5,8 @@
 The folder holds a set of BEIR's: corpus, queries_test and qrels_test, each .jsonl.gz. "trained" is the nDCG@10 of the
 test queries over all documents, title and text, with the encoder only, and "trained with bm25" with BM25 mixed in;
 "interval" is half the paired 95 % interval of the change from the start. "corpus trained" is the score of
-``CorpusEvaluator`` on held-out documents, "decision" its decision on the trained weights, "mixed decision" that on half
-a mixture.
+``CorpusEvaluator`` on held-out documents, "decision" its decision on the trained weights, "mixed decision" its decision
+on the half mixture.
 
 A row is the recipe own-text with other settings (ROWS), or changed before training (CHANGES): candidates for a better
 recipe, and runs that should harm.
@@ -224,7 +224,7 @@ def main() -> None:
     parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--rows", nargs="+", default=[*ROWS, *CHANGES], choices=[*ROWS, *CHANGES])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--documents", type=int, help="how many to search: the relevant ones, and others")
+    parser.add_argument("--documents", type=int, help="size of the corpus: all relevant documents and others at random")
     parser.add_argument("--bf16", action="store_true", default=torch.cuda.is_available(), help="train in bf16")
     parser.add_argument("--out", type=Path, default=RESULTS / "own_text.jsonl")
     args = parser.parse_args()

@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from transformers.trainer_utils import get_last_checkpoint
+
 from benchmarks import RESULTS, provenance
 from benchmarks.baselines import BASELINES
 from benchmarks.scores import all_scores
@@ -77,8 +79,10 @@ def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> di
             run = recipes.run(settings.pop("recipe"), output_dir=folder, seed=seed, **settings)
             model, state = run.trainer.model, run.trainer.state
             best = state.best_model_checkpoint
-            if run.saved == "start":  # the row scores the trained weights, although the run kept the start
-                model = recipes.load_model(best or f"{folder}/checkpoint")
+            if run.saved in ("start", "mixture"):  # the row scores the trained weights, whatever the run saved
+                if (checkpoint := best or get_last_checkpoint(str(folder))) is None:
+                    raise ValueError(f"the run saved the {run.saved} and no checkpoint: set save_strategy in the plan.")
+                model = recipes.load_model(checkpoint)
             step = int(best.rpartition("-")[2]) if best else state.global_step
             record = {"steps": state.global_step, "best_step": step, "saved": run.saved}
             losses = {entry["step"]: entry["loss"] for entry in state.log_history if "loss" in entry}

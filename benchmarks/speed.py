@@ -117,7 +117,7 @@ class Operations(TorchDispatchMode):
 
 
 def print_operations(losses: list[str], folder: str) -> None:
-    """Print the operations of a step on a GPU without those of the model's own passes of as many views."""
+    """Print how many operations a step of each loss adds to the encoder's passes. Rows are padded, as on a GPU."""
     encoder = new_model("tiny", folder)
     sentences = texts(5, 16, mixed=True)
 
@@ -226,7 +226,7 @@ def main() -> None:
         print(f"{name:32} {1000 * seconds:9.1f} ms {args.batch / seconds:9.0f} sentences/s {seconds / reference:6.2f}")
     peak = round(peak_memory(args.device) - before, 2) if single else None
     if single:
-        print(f"peak memory beside the weights: {peak} GB")
+        print(f"peak memory in addition to the weights: {peak} GB")
     if args.json:
         with open(args.json, "a", encoding="utf-8") as file:
             setting = {name: getattr(args, name) for name in ("batch", "tokens", "mixed", "precision", "compile")}

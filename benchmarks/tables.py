@@ -160,11 +160,12 @@ def memory() -> str:
     table = []
     for (batch, size), part in runs.groupby(["batch", "size"]):
         cells = []
-        for told in (True, False):
-            run = part[part["MALLOC_MMAP_THRESHOLD_"].notna() == told].iloc[0]
+        for is_set in (True, False):
+            run = part[part["MALLOC_MMAP_THRESHOLD_"].notna() == is_set].iloc[0]
             cells.append(f"{run['peak_gb']:.1f} GB")
-        told, untold = (run["seconds"]["simcse"] for _, run in part.sort_values("MALLOC_MMAP_THRESHOLD_").iterrows())
-        table.append([f"{batch:,}", str(size), *cells, f"{told / untold:.1f} times as long"])
+        part = part.sort_values("MALLOC_MMAP_THRESHOLD_")
+        with_setting, without = (run["seconds"]["simcse"] for _, run in part.iterrows())
+        table.append([f"{batch:,}", str(size), *cells, f"{with_setting / without:.1f} times as long"])
     heads = ["sentences", "`mini_batch_size`", "peak with the setting", "peak without it", "time with the setting"]
     return markdown(heads, table)
 
@@ -235,14 +236,15 @@ def verdicts() -> str:
     """How often the test on a corpus was right, on the runs that chose its rule and on later ones."""
     first = own_text_runs().dropna(subset=["decision", "lead"])
     later = merging_runs().dropna(subset="decision")
-    return f"The test called {_decided(first)}\nAfter the rule was chosen, it called {_decided(later)}"
+    chosen_on = _decided(first, where="in judged search, ")
+    return f"The test called {chosen_on}\nAfter the rule was chosen, it called {_decided(later)}"
 
 
-def _decided(runs: pd.DataFrame) -> str:
+def _decided(runs: pd.DataFrame, where: str = "") -> str:
     better, refused = (runs[(runs["decision"] == "better") == called]["gain"] for called in (True, False))
     return (
-        f"{len(better)} of {len(runs)} runs better: {(better > 0).sum()} gained, {(better < 0).sum()} lost up to "
-        f"{-better.min():.1f}. Of the others, {(refused > 0).sum()} gained, {(refused < 0).sum()} lost."
+        f"{len(better)} of {len(runs)} runs better: {where}{(better > 0).sum()} gained and {(better < 0).sum()} lost, "
+        f"at most {-better.min():.1f}. Of the others, {(refused > 0).sum()} gained and {(refused < 0).sum()} lost."
     )
 
 

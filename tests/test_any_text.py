@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 import st_contrastive as stc
 from st_contrastive.augmentations import AntonymReplacement
 from st_contrastive.inputs import load_sentences, load_translations, translate_corpus
-from st_contrastive.inputs.row_filter import get_reading
+from st_contrastive.inputs.row_filter import get_row_counts
 from st_contrastive.methods import METHODS
 from tests import foreign
 from tests.cases import TRAINED_CASES, arguments_of, method_of
@@ -84,12 +84,12 @@ def test_readers_account_for_every_row(texts, tmp_path):
     with gzip.open(path, "wt", encoding="ascii") as file:
         file.writelines(json.dumps({"en": text, "de": text[::-1]}) + "\n" for text in texts)
     data = load_sentences(path, column="en")
-    reading = get_reading(data)
+    counts = get_row_counts(data)
     assert data["sentence"][:] == expected
-    assert reading.rows == COUNT == len(data) + sum(reading.dropped.values())
+    assert counts.rows == COUNT == len(data) + sum(counts.dropped.values())
     pairs = load_translations(path)
-    reading = get_reading(pairs)
-    assert (reading.rows, reading.dropped["empty"]) == (COUNT, COUNT - len(pairs))
+    counts = get_row_counts(pairs)
+    assert (counts.rows, counts.dropped["empty"]) == (COUNT, COUNT - len(pairs))
     assert pairs["sentence"][:] == [visible(text) for text in texts if visible(text) and visible(text[::-1])]
     translated = translate_corpus(texts, tmp_path / "pairs.jsonl", lambda batch: [text[::-1] for text in batch])
     assert load_translations(translated).to_dict() == pairs.to_dict()

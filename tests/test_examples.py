@@ -99,11 +99,13 @@ def test_twins_translations(example, checkpoint, tmp_path, with_checkpoint):
     assert (names["fraternal"] is not None) == with_checkpoint
 
 
-def test_twins_figure_4a(example, build, sentences, tmp_path, capsys):
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_twins_figure_4a(example, build, sentences, tmp_path, capsys, with_checkpoint):
     build(pooling="mean").save_pretrained(str(tmp_path / "tiny"))
     lines = [line.split("\t")[1] for line in (tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()[1:]]
     (tmp_path / "german.txt").write_text("\n".join([*lines, *lines[1:], lines[0]]), encoding="utf-8")
-    example("twins_figure_4a", tmp_path / "tiny", "dev.jsonl", tmp_path / "german.txt")
+    german = [foreign.checkpoint(tmp_path / "german")] if with_checkpoint else []
+    example("twins_figure_4a", tmp_path / "tiny", "dev.jsonl", tmp_path / "german.txt", *german)
     printed = re.findall(r"^([\w ]+): (-?[\d.]+)$", capsys.readouterr().out, re.MULTILINE)
     assert [name for name, _ in printed] == [
         "RandomInsertion", "SynonymReplacement", "RandomDeletion", "identical twins", "fraternal twins",

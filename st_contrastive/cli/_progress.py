@@ -41,6 +41,11 @@ class Progress(TrainerCallback):
         self._started, self._first_step, self._scoring = 0.0, 0, 0.0
         self._terms: dict[str, torch.Tensor] = {}
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether a stage has been passed to :meth:`watch`."""
+        return self._trainer is not None
+
     def watch(self, trainer: Any, *, is_last: bool = True) -> None:
         """Print the lines of this Trainer from now on. ``is_last`` is False if another stage follows."""
         self._trainer, self._terms, self._is_last = trainer, {}, is_last
@@ -56,8 +61,10 @@ class Progress(TrainerCallback):
                 [f"{name} {self._exact(name, value):.4g}" for name, value in terms.items()] if len(terms) > 1 else []
             )
             parts += [f"{_duration(left)} left"] if left is not None else []
-        if metric in logs:
-            parts.append(f"score {100 * logs[metric]:.2f}")
+        scored = metric if metric.startswith("eval_") else f"eval_{metric}"  # as transformers completes it
+        if scored in logs:
+            is_loss = scored.endswith("loss")
+            parts.append(f"{scored} {logs[scored]:.4g}" if is_loss else f"score {100 * logs[scored]:.2f}")
         return "  ".join([f"step {state.global_step}/{state.max_steps}", *parts]) if parts else ""
 
     def print_start(self, score: float, seconds: float) -> None:
@@ -85,16 +92,20 @@ class Progress(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Print the line. The caller prints the scores before and after training."""
-        text = self.line(state, logs or {}, self._seconds_left(state), args.metric_for_best_model)
+        text = self.line(state, logs or {}, self._seconds_left(state), args.metric_for_best_model or "")
         if text and self.has_begun:
             self._print(state, text)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Announce the last scores, because they take long and print nothing meanwhile."""
         self.has_begun = self._is_last  # the second stage has not been checked yet
-        if self.final_scores and self._scoring > 1:
-            seconds = _duration(self.final_scores * self._scoring)
-            self._print(state, f"Scoring the trained weights takes about {seconds}.")
+        if self._final_scoring > 1:
+            self._print(state, f"Scoring the trained weights takes about {_duration(self._final_scoring)}.")
+
+    @property
+    def _final_scoring(self) -> float:
+        """The seconds for the scores after the last step, which only the last stage has."""
+        return self.final_scores * self._scoring if self._is_last else 0.0
 
     def _exact(self, name: str, logged: float) -> float:
         """The mean of a term since the last log. The logged value is rounded to four decimals."""
@@ -112,7 +123,7 @@ class Progress(TrainerCallback):
         done, steps = state.global_step - self._first_step, state.max_steps - state.global_step
         if not self.has_begun or not done:
             return None
-        return (time.monotonic() - self._started) / done * steps + self.final_scores * self._scoring
+        return (time.monotonic() - self._started) / done * steps + self._final_scoring
 
 
 def _duration(seconds: float) -> str:

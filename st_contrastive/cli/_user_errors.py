@@ -77,25 +77,25 @@ def _whole_number(least: int) -> Callable[[str], int]:
 positive_number, number_above_one = _whole_number(1), _whole_number(2)
 
 
-def name(text: str) -> str:
+def parse_name(text: str) -> str:
     """A non-empty name. An unset shell variable gives an empty one."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty")
     return text
 
 
-def query(text: str) -> str:
+def parse_query(text: str) -> str:
     """A query that is not empty."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the query is empty")
     return text
 
 
-def path(text: str) -> str:
+def parse_path(text: str) -> str:
     """A name or path, with ``~`` expanded to the home directory."""
-    return os.path.expanduser(name(text))
+    return os.path.expanduser(parse_name(text))
 
 
-def names(text: str) -> list[str]:
+def parse_names(text: str) -> list[str]:
     """Names separated by commas."""
-    return [name(part).strip() for part in text.split(",")]
+    return [parse_name(part).strip() for part in text.split(",")]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from st_contrastive.cli._user_errors import name, user_error
+from st_contrastive.cli._user_errors import parse_name, user_error
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "describe",
         help="report on a file before training",
-        description="Print how many rows train would use and drop, how many texts the model truncates, has no tokens "
-        "for or cannot tell apart, and print three examples.",
+        description="Print how many rows train would use or drop, how many texts are truncated or have the same tokens "
+        "as another text, the share of unknown tokens, and three examples.",
     )
-    parser.add_argument("data", type=name, metavar="FILE", help="as for train --data")
-    parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
+    parser.add_argument("data", type=parse_name, metavar="FILE", help="as for train --data")
+    parser.add_argument("--model", required=True, type=parse_name, metavar="NAME", help="folder or hub name")
     for option in ("column", "pairs", "segment"):
-        parser.add_argument(f"--{option}", type=name, metavar="NAME", help="as for train")
+        parser.add_argument(f"--{option}", type=parse_name, metavar="NAME", help="as for train")
     parser.add_argument("--prompt", metavar="TEXT", help="prompt to put before each text, as in training")
     parser.set_defaults(run=run)
 

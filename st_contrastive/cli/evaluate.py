@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
 from st_contrastive.cli._quiet import add_verbose
-from st_contrastive.cli._user_errors import UserError, names, number_above_one, path, positive_number, user_error
+from st_contrastive.cli._user_errors import (
+    UserError,
+    number_above_one,
+    parse_names,
+    parse_path,
+    positive_number,
+    user_error,
+)
 from st_contrastive.poolings import POOLINGS
 
 if TYPE_CHECKING:
@@ -32,22 +39,29 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog="PAIRS are graded pairs of sentences: a table (csv, tsv, jsonl, parquet) with the columns sentence1, "
         "sentence2 and score, a data set on the hub, such as sentence-transformers/stsb, or the word stsb.",
     )
-    parser.add_argument("models", nargs="+", type=path, metavar="MODEL", help="folder or hub name")
+    parser.add_argument("models", nargs="+", type=parse_path, metavar="MODEL", help="folder or hub name")
     group = parser.add_argument_group("data for scoring")
-    group.add_argument("--sts", type=path, metavar="DIR", help="STS sets: a folder with stsb/test.jsonl.gz, ...")
+    group.add_argument("--sts", type=parse_path, metavar="DIR", help="STS sets: a folder with stsb/test.jsonl.gz, ...")
     group.add_argument(
-        "--splits", type=names, default=["dev", "test"], metavar="A,B", help="for --sts; default: dev,test"
+        "--splits", type=parse_names, default=["dev", "test"], metavar="A,B", help="for --sts; default: dev,test"
     )
-    group.add_argument("--transfer", type=path, metavar="DIR", help="SentEval's tasks: a folder with mr/all.jsonl.gz")
-    group.add_argument("--folds", type=number_above_one, default=10, metavar="N", help="for --transfer; default: 10")
-    group.add_argument("--in_domain", type=path, metavar="PAIRS", help="how often a sentence retrieves its partner")
-    group.add_argument("--geometry", type=path, metavar="PAIRS", help="alignment, uniformity, mutual information")
     group.add_argument(
-        "--corpus", type=path, metavar="FILE", help="your documents: how well sentences retrieve their own document"
+        "--transfer", type=parse_path, metavar="DIR", help="SentEval's tasks: a folder with mr/all.jsonl.gz"
+    )
+    group.add_argument("--folds", type=number_above_one, default=10, metavar="N", help="for --transfer; default: 10")
+    group.add_argument(
+        "--in_domain", type=parse_path, metavar="PAIRS", help="how often a sentence retrieves its partner"
+    )
+    group.add_argument("--geometry", type=parse_path, metavar="PAIRS", help="alignment, uniformity, mutual information")
+    group.add_argument(
+        "--corpus",
+        type=parse_path,
+        metavar="FILE",
+        help="your documents: how well sentences retrieve their own document",
     )
     group.add_argument("--column", metavar="NAME", help="column of --corpus, or two: title,body")
     group.add_argument("--language", metavar="CODE", default="en", help="language of --corpus; default: en")
-    group.add_argument("--mteb", type=names, metavar="A,B", help="MTEB tasks from the hub, such as SciFact")
+    group.add_argument("--mteb", type=parse_names, metavar="A,B", help="MTEB tasks from the hub, such as SciFact")
     group = parser.add_argument_group("encoding")
     group.add_argument(
         "--pooling", choices=(*POOLINGS, "keep"), default="keep", metavar="NAME",
@@ -58,14 +72,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--batch_size", type=positive_number, metavar="N", help="texts encoded at a time; default: 64, on a CPU 16"
     )
     group = parser.add_argument_group("output")
-    group.add_argument("--json", type=path, metavar="FILE", help="also write the scores to this file")
+    group.add_argument("--json", type=parse_path, metavar="FILE", help="also write the scores to this file")
     group.add_argument(
-        "--plot", type=path, metavar="FILE", help="picture (.png, .pdf, .svg) of predicted similarity against gold "
-        "score, for the pairs of --geometry or --in_domain, or the stsb test set of --sts",
+        "--plot", type=parse_path, metavar="FILE", help="picture (.png, .pdf, .svg) of predicted similarity against "
+        "gold score, for the pairs of --geometry or --in_domain, or the stsb test set of --sts",
     )  # fmt: skip
     group.add_argument(
-        "--curve", type=path, metavar="FILE", help="picture of the scores and the loss of a training run by step; "
-        "each MODEL is the output folder of a run",
+        "--curve", type=parse_path, metavar="FILE", help="picture of the scores and the loss of a training run by "
+        "step; each MODEL is the output folder of a run",
     )  # fmt: skip
     add_verbose(parser)
     parser.set_defaults(run=run)
@@ -184,7 +198,7 @@ def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report
         documents = load_documents(source, columns=args.column)
         evaluator = evaluation.CorpusEvaluator(documents.bodies, titles=documents.titles, language=args.language)
         notes = [documents.note] if documents.note else []
-        return [partial(_score_on_corpus, evaluator=evaluator, judged=[], notes=notes, **_task(source, "train"))]
+        return [partial(_score_on_corpus, evaluator=evaluator, judged={}, notes=notes, **_task(source, "train"))]
     if option == "mteb":
         return [partial(evaluation.evaluate_mteb, tasks=source)]
     pairs = evaluation.read_sts(source)
@@ -210,14 +224,17 @@ def _score_on_corpus(
     model: Any,
     *,
     evaluator: CorpusEvaluator,
-    judged: list[Judgement],
+    judged: dict[str, Judgement],
     notes: list[str],
     name: str,
     task: str,
     split: str,
     batch_size: int,
 ) -> Report:
-    """Score a model on a corpus, and compare it with the first model. ``judged`` collects the judgements."""
+    """Score a model on a corpus, and compare it with the first model that was scored.
+
+    ``judged`` collects the judgements by model.
+    """
     from st_contrastive.evaluation import Report, Score, bm25, compare_paired
 
     evaluator.batch_size = batch_size
@@ -227,10 +244,11 @@ def _score_on_corpus(
         notes.append('The scores with BM25 need the extra search: pip install ".[search]".')
     else:
         values["ndcg@10 with bm25"] = judgement.ndcg_with_bm25
-        notes.append(f"with bm25: {bm25.WEIGHT} z(similarity) + {1 - bm25.WEIGHT:.1f} z(BM25) of each query.")
+        notes.append(f"with bm25: {bm25.describe_mixture()} of each query.")
     if judged:
-        comparison = compare_paired(judged[0], judgement)
-        notes.append(f"Against the first model, {comparison.decision}. {comparison}")
-    judged.append(judgement)
+        first, before = next(iter(judged.items()))
+        comparison = compare_paired(before, judgement)
+        notes.append(f"Against {first}, {comparison.decision}. {comparison}")
+    judged[name] = judgement
     scores = tuple(Score(task, split, metric, value, len(evaluator.queries)) for metric, value in values.items())
     return Report(name, scores, {"suite": "corpus", "documents": len(evaluator.answers)}, tuple(notes))

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._user_errors import name, user_error
+from st_contrastive.cli._user_errors import parse_name, user_error
 
 if TYPE_CHECKING:
     from st_contrastive.recipes import Recipe
@@ -20,7 +20,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "and the recipes that begin with mini- are for a laptop. With NAME, print the settings of a recipe and their "
         "sources, in a form that st-contrastive train can read.",
     )
-    parser.add_argument("name", nargs="?", type=name, metavar="NAME", help="name of a recipe")
+    parser.add_argument("name", nargs="?", type=parse_name, metavar="NAME", help="name of a recipe")
     parser.set_defaults(run=run)
 
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from st_contrastive._file_kinds import is_in_hub_cache
 from st_contrastive.cli._quiet import add_verbose
-from st_contrastive.cli._user_errors import UserError, path, positive_number, query, user_error
+from st_contrastive.cli._user_errors import UserError, parse_path, parse_query, positive_number, user_error
 from st_contrastive.poolings import POOLINGS
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from st_contrastive.inputs import Documents
 
+#: One of these files marks a folder as a model.
+_MODEL_FILES = ("config.json", "modules.json")
 _EPILOG = """\
 An argument is a second model if it is a folder, or the hub name of a model that
 was downloaded before, such as intfloat/e5-small. Every other argument is a
@@ -49,9 +52,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("data", type=path, metavar="FILE", help="your documents, as for train --data")
-    parser.add_argument("model", type=path, metavar="MODEL", help="folder or hub name")
-    parser.add_argument("words", nargs="+", type=query, metavar="QUERY", help="what to search for")
+    parser.add_argument("data", type=parse_path, metavar="FILE", help="your documents, as for train --data")
+    parser.add_argument("model", type=parse_path, metavar="MODEL", help="folder or hub name")
+    parser.add_argument("words", nargs="+", type=parse_query, metavar="QUERY", help="what to search for")
     parser.add_argument("--column", metavar="NAME", help="column of FILE, or two: title,body")
     parser.add_argument("--keep", metavar="NAMES", default="", help="other columns to show, such as --keep id,name")
     parser.add_argument(
@@ -84,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         print(documents.note, file=sys.stderr)
     texts = documents.texts
     with user_error(ImportError, ValueError, prefix="--bm25: "):
-        words = evaluation.BM25(texts, language=args.language).scores(queries) if args.bm25 else None
+        bm25_scores = evaluation.BM25(texts, language=args.language).scores(queries) if args.bm25 else None
     scores, similarity = {}, ""
     for model_name, short in zip(models, short_names(models), strict=True):
         model = load_model(model_name, pooling=args.pooling)
@@ -93,9 +96,8 @@ def run(args: argparse.Namespace) -> int:
         del model  # before the next one is loaded
         if not math.isfinite(found.sum()):
             raise UserError(f"{model_name}: its vectors are not finite (NaN), so they can't rank documents.")
-        scores[short] = found if words is None else evaluation.mix(found, words)
-    weight = evaluation.bm25.WEIGHT
-    ranked_by = f"{similarity} similarity" if words is None else f"{weight} z({similarity}) + {1 - weight:.1f} z(BM25)"
+        scores[short] = found if bm25_scores is None else evaluation.mix(found, bm25_scores)
+    ranked_by = f"{similarity} similarity" if bm25_scores is None else evaluation.bm25.describe_mixture(similarity)
     results: list[dict[str, Any]] = [
         {"query": query, "ranked_by": ranked_by, "models": _results(index, scores, documents, args.top)}
         for index, query in enumerate(queries)
@@ -109,31 +111,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_model(folder: str) -> bool:
-    return any(Path(folder, file).is_file() for file in ("config.json", "modules.json"))
+    return any(Path(folder, file).is_file() for file in _MODEL_FILES)
 
 
 def _models_and_queries(model: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The models and the queries: the first word is a second model if it names a model on this machine."""
     second, *others = words
-    folder = path(second)
-    if _is_model(folder) or _is_in_hub_cache(second):
+    folder = parse_path(second)
+    if _is_model(folder) or is_in_hub_cache(second, *_MODEL_FILES):
         if not others:
             raise UserError(f"{second} is read as the second model: add a query after it.")
         return [model, folder], others
     if others and Path(folder).is_dir():
-        raise UserError(f"{second} is a folder without a model. If it is a query, write it after another one.")
+        raise UserError(f"{second} is a folder without a model. If it is a query, put it after another query.")
     if others and re.fullmatch(r"[\w.-]+/[\w.-]+", second):
         print(f"{second} is read as a query. As a model, download it first: hf download {second}", file=sys.stderr)
     return [model], [*words]
-
-
-def _is_in_hub_cache(name: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or "--" in name or ".." in name:
-        return False
-    repo = name if "/" in name else f"sentence-transformers/{name}"
-    return any(isinstance(try_to_load_from_cache(repo, file), str) for file in ("config.json", "modules.json"))
 
 
 def _similarities(

@@ -126,6 +126,7 @@ def _train(args: argparse.Namespace) -> int:
 def _plan(args: argparse.Namespace) -> RunPlan:
     """The settings from the file, overridden by the options."""
     from st_contrastive.recipes import RunPlan, names, parse
+    from st_contrastive.recipes.run import PLAN_FILE
 
     options, text = {**args.options, **_loss_options(args.rest)}, ""
     without_value = [name for name, value in options.items() if value == _NO_VALUE]
@@ -139,8 +140,9 @@ def _plan(args: argparse.Namespace) -> RunPlan:
             written = parse(text)
         folder = Path(file).expanduser().resolve().parent
         has_output = isinstance(written, Mapping) and "output_dir" in written
+        is_resumed = Path(file).name == PLAN_FILE and "resume_from_checkpoint" in options
         # run.yaml omits output_dir: it is the folder that holds the file.
-        if not has_output and [*folder.glob("checkpoint-*"), *folder.glob("stage1")]:
+        if not has_output and (is_resumed or [*folder.glob("checkpoint-*"), *folder.glob("stage1")]):
             options.setdefault("output_dir", str(folder))
         if isinstance(written, Mapping) and ":" in str(written.get("loss")) and "" not in sys.path:
             sys.path.append("")
@@ -156,7 +158,8 @@ def _plan(args: argparse.Namespace) -> RunPlan:
 
 def _describe_plan(plan: RunPlan) -> str:
     """The recipe's title, the data and the model."""
-    recipe, reading = plan.recipe, f"Reading {plan.run.data or plan.run.translations} and loading {plan.run.model}."
+    recipe, data = plan.recipe, plan.run.data or plan.run.translations
+    reading = f"Reading {data} and loading {plan.run.model}." if data is not None else f"Loading {plan.run.model}."
     return f"{recipe.name}: {recipe.title}\n{reading}" if recipe.name else reading
 
 
@@ -180,10 +183,11 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
     from st_contrastive.evaluation import CorpusEvaluator
     from st_contrastive.inputs import describe
 
-    is_stage1 = plan.run.stage1 is not None and Path(trainer.args.output_dir).name == "stage1"
-    if is_stage1 or plan.run.stage1 is None:
+    first = plan.first_stage()
+    is_stage1 = first is not None and Path(trainer.args.output_dir) == first.folder
+    if not progress.is_watching:  # a stage 1 that is finished is not announced
         print(_notes(plan), end="")
-    if plan.run.stage1 is not None:
+    if first is not None:
         print("Stage 1:" if is_stage1 else "Stage 2:")
     prompts, limit = trainer.data_collator.prompts, trainer.max_length
     print(describe(trainer.train_dataset, trainer.model, prompt=prompts, max_length=limit), flush=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from st_contrastive.cli._quiet import add_verbose
-from st_contrastive.cli._user_errors import name, positive_number, user_error
+from st_contrastive.cli._user_errors import parse_name, positive_number, user_error
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -14,10 +14,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="translate a corpus, for training Twins on two languages",
         description="Translate a corpus with a sequence-to-sequence model. After an interruption, run it again.",
     )
-    parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
-    parser.add_argument("--data", required=True, type=name, metavar="FILE", help="the corpus, as for train")
-    parser.add_argument("--column", type=name, metavar="NAME", help="column of --data with the texts")
-    parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl file")
+    parser.add_argument("--model", required=True, type=parse_name, metavar="NAME", help="folder or hub name")
+    parser.add_argument("--data", required=True, type=parse_name, metavar="FILE", help="the corpus, as for train")
+    parser.add_argument("--column", type=parse_name, metavar="NAME", help="column of --data with the texts")
+    parser.add_argument("--output", required=True, type=parse_name, metavar="FILE", help="a .jsonl file")
     parser.add_argument(
         "--prefix",
         metavar="TEXT",

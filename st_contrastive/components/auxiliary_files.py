@@ -18,7 +18,7 @@ from st_contrastive._checks import first_line
 from st_contrastive._files import checkpoint_name, complete_file
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM, require_fit
 from st_contrastive.components.masked_lm_head import MaskedLMHead
-from st_contrastive.components.pretrained import fingerprint
+from st_contrastive.components.pretrained import vocabulary_checksum
 from st_contrastive.encoder.model_facts import embedding_matrix
 
 CONFIG_NAME = "auxiliary_config.json"
@@ -39,7 +39,7 @@ def save_auxiliary(
         # Keep the paths of this machine out of the file.
         "base_model_name": Path(base_name).name if Path(base_name).is_dir() else base_name,
         **{name: value for name, value in auxiliary.properties.items() if name != "lower_dropout"},
-        "tokenizer_fingerprint": fingerprint(tokenizer),
+        "tokenizer_fingerprint": vocabulary_checksum(tokenizer),
         "head_source": auxiliary.head.source,
         "network": network,
     }
@@ -81,7 +81,7 @@ def load_auxiliary(
             "AuxiliaryMLMPretrainingLoss(...).save_auxiliary has written."
         ) from error
     # A head that was saved with its own matrix can't become tied; the reverse is possible.
-    head_and_tokens = {"tokenizer_fingerprint": fingerprint(tokenizer), "tied_head": tied_head or None}
+    head_and_tokens = {"tokenizer_fingerprint": vocabulary_checksum(tokenizer), "tied_head": tied_head or None}
     wanted = {**AuxiliaryMLM.get_signature(encoder), **head_and_tokens}
     with _damaged_file_error(path):
         config: dict[str, Any] = json.loads(Path(config_file).read_text(encoding="utf-8"))

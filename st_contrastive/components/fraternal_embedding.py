@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._arguments import Count, checked
 from st_contrastive._tokenizers import keep_settings
-from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
+from st_contrastive.components.pretrained import load_embeddings, load_tokenizer, vocabulary_checksum
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
 from st_contrastive.encoder.model_facts import embedding_matrix, get_encoder, get_tokenizer, unwrap
 from st_contrastive.encoder.requirements import require_vocabulary
@@ -77,7 +77,7 @@ class FraternalEmbedding(nn.Module):
         embeddings = embedding_matrix(get_encoder(model))
         self.tokenizer, self.align, self.width = tokenizer, align, embeddings.shape[1]
         self.max_length = min(unwrap(model).max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
-        self.fingerprint = fingerprint(tokenizer)
+        self.vocabulary_checksum = vocabulary_checksum(tokenizer)
         with keep_settings(tokenizer):
             special = len(tokenizer("")["input_ids"])
             mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
@@ -156,7 +156,7 @@ class FraternalEmbedding(nn.Module):
         with keep_settings(self.tokenizer):
             encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
         rows = np.full((len(encoded), 1 + self.max_length), NO_TOKEN, dtype=np.int32)
-        rows[:, 0] = self.fingerprint
+        rows[:, 0] = self.vocabulary_checksum
         for row, ids in zip(rows, encoded, strict=True):
             row[1 : 1 + len(ids)] = ids
         return rows
@@ -177,7 +177,7 @@ class FraternalEmbedding(nn.Module):
         labels = labels.to(self.weight.device)
         ids = labels[:, 1:]
         lengths = (ids != NO_TOKEN).sum(dim=1)
-        is_foreign = (labels[:, 0] != self.fingerprint).any()
+        is_foreign = (labels[:, 0] != self.vocabulary_checksum).any()
         # The only synchronisation with the device in a step is here, at its start.
         wrong, longest = torch.stack([is_foreign.to(lengths), lengths.max()]).tolist()
         if wrong:
@@ -194,7 +194,7 @@ class FraternalEmbedding(nn.Module):
         vocabulary, width = self.weight.shape
         return (
             f"vocabulary={vocabulary}, width={width} -> {self.width}, align={self.align!r}, "
-            f"tokenizer={self.fingerprint}"
+            f"tokenizer={self.vocabulary_checksum}"
         )
 
 

@@ -45,8 +45,8 @@ class MaskedLMHead(nn.Module):
     """Vocabulary logits from hidden states, computed by the masked-LM class of the encoder's family in transformers.
 
     Most weights are in the decoder's matrix. An untied head owns and trains this matrix. A tied head has no matrix, and
-    uses the embedding matrix of the encoder that is passed to it. Use :meth:`for_encoder`; the constructor removes the
-    encoder from a masked-LM model.
+    uses the embedding matrix of the encoder that is passed to it. Use :meth:`for_encoder`. The constructor takes a
+    masked-LM model and removes its encoder.
 
     Attributes:
         source: "checkpoint" if the head's weights were trained, else "new".

@@ -18,8 +18,8 @@ from st_contrastive.encoder.copies import copy_module
 from st_contrastive.encoder.passes import Encoded
 from st_contrastive.encoder.token_batch import TokenBatch
 
-#: Number of each optimizer's last step, counted over all optimizers. A fused AdamW, the Trainer's default, does not
-#: increase the versions of tensors.
+#: The number of each optimizer's last step. Steps are numbered across all optimizers. They are counted because a fused
+#: AdamW, the Trainer's default, does not raise the version counters of the tensors that it updates.
 _last_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
 
 
@@ -39,10 +39,10 @@ class MomentumEncoder(nn.Module):
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
-    The copies are not trained. As in ESimCSE they are always in evaluation mode, without dropout. They move once for
-    each change of the trained weights, by an optimizer's step or in place (not through ``.data``): batches with
-    accumulated gradients share one step. Small steps would be lost to rounding in half precision, so the copies stay in
-    float32 or higher even if the loss is cast.
+    The copies are not trained. As in ESimCSE they are always in evaluation mode, without dropout. They only move if the
+    trained weights have changed since the last move, so batches with accumulated gradients share one move. Steps of
+    optimizers and in-place operations are detected, changes through ``.data`` are not. Small moves would be lost to
+    rounding in half precision, so the copies stay in float32 or higher even if the loss is cast.
 
     Args:
         model: the modules of the trained model.

@@ -50,7 +50,7 @@ def load_masked_lm(name: str | os.PathLike[str], argument: str, **options: Any) 
     return cast(PreTrainedModel, model) if has_head else None
 
 
-def fingerprint(tokenizer: PreTrainedTokenizerBase) -> int:
+def vocabulary_checksum(tokenizer: PreTrainedTokenizerBase) -> int:
     """A 31-bit checksum of a tokenizer's tokens and their ids."""
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
     text = "\n".join(f"{token_id} {token}" for token, token_id in vocabulary)

@@ -16,7 +16,7 @@ from st_contrastive._checks import warn
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
 from st_contrastive.components.heads import new_linear
 from st_contrastive.components.masked_lm_head import MaskedLMHead
-from st_contrastive.components.pretrained import fingerprint, load_masked_lm, load_tokenizer
+from st_contrastive.components.pretrained import load_masked_lm, load_tokenizer, vocabulary_checksum
 from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.encoder.copies import copy_encoder
 from st_contrastive.encoder.partial import PartialEncoder, select_arguments
@@ -125,7 +125,7 @@ class ReplacedTokenDetector(nn.Module):
 
 def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     model, vocabulary = load_masked_lm(name, "generator"), load_tokenizer(name, "generator")
-    if model is None or fingerprint(vocabulary) != fingerprint(tokenizer):
+    if model is None or vocabulary_checksum(vocabulary) != vocabulary_checksum(tokenizer):
         raise ValueError(
             f"generator {name} must be a checkpoint with a masked-LM head and the model's tokenizer "
             f"({type(tokenizer).__name__}, {len(tokenizer)} tokens). It has {'no' if model is None else 'a'} head and "

@@ -20,8 +20,8 @@ from st_contrastive.encoder.requirements import trial_pass
 class PartialEncoder(nn.Module):
     """An encoder whose states can be replaced at the input of one layer, its branching point.
 
-    The family's code in transformers computes masks, positions and attention biases. A trial pass refuses families
-    whose states come out differently this way.
+    The family's code in transformers computes masks, positions and attention biases. A trial pass raises a
+    ValueError for families in which running the layers in two parts gives other states than one pass.
 
     Args:
         encoder: the network. It is not copied.

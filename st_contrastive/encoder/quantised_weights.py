@@ -11,7 +11,8 @@ from torch import Tensor, nn
 def find_packed_weights(model: nn.Module) -> str | None:
     """The name of a module with weights packed by torch.ao, or None. Its output has no gradient for its input."""
     for name, module in model.named_modules():
-        # torch.ao keeps packed weights in TorchScript objects. Scripted modules can be trained, and have such objects.
+        # torch.ao keeps packed weights in TorchScript objects. Scripted modules also contain such objects, but can be
+        # trained.
         has_objects = any(isinstance(value, torch.ScriptObject) for value in vars(module).values())
         if has_objects and not isinstance(module, torch.jit.ScriptModule):
             return str(name)

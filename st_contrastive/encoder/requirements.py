@@ -176,7 +176,7 @@ def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
 
 @contextmanager
 def trial_pass(network: PreTrainedModel, purpose: str) -> Iterator[None]:
-    """Context of a trial pass through a network of a loss, which refuses an unsuitable family before training."""
+    """Context of a trial forward pass before training. Any exception in it becomes a ValueError about the network."""
     flash = "flash" in str(network.config._attn_implementation)  # FlashAttention only takes half precision
     precision = torch.autocast(network.device.type, torch.bfloat16, cache_enabled=False) if flash else nullcontext()
     with family_errors(f"{type(network).__name__} can't be {purpose}"), torch.no_grad(), precision:

@@ -105,7 +105,8 @@ class TokenBatch:
         length = self.batch_info.get("prompt_length", 0)
         if isinstance(length, Tensor):
             length = int(length.flatten()[0])
-        # A space at the prompt's end is counted, but may have merged into the next word. Count what all rows share.
+        # The length may include a space at the prompt's end, which can be part of the next token. Count only the first
+        # tokens that all rows share.
         prompt = self.ids[:, :length]
         return int((prompt == prompt[:1]).all(dim=0).cumprod(0).sum()) if length else 0
 

@@ -73,7 +73,7 @@ class BM25:
         return np.asarray(products.toarray(), dtype=np.float64)
 
     def document_vectors(self) -> csr_array[Any, tuple[int, int]]:
-        """(N, V) sparse vectors of the documents, for a search engine: the share of each of V words in a score.
+        """(N, V) sparse vectors of the documents, for a search engine. Each value is a word's BM25 weight.
 
         The dot product with a row of :meth:`query_vectors` is the BM25 score.
         """
@@ -98,20 +98,29 @@ class BM25:
 
 
 @checked
-def mix(similarities: NDArray[Any], words: NDArray[Any], weight: Share = WEIGHT) -> NDArray[np.float64]:
-    """``weight * z(similarities) + (1 - weight) * z(words)``, (Q, N): z-scores over the N documents of each query.
+def mix(similarities: NDArray[Any], bm25_scores: NDArray[Any], weight: Share = WEIGHT) -> NDArray[np.float64]:
+    """``weight * z(similarities) + (1 - weight) * z(bm25_scores)``, (Q, N): z-scores over the documents of each query.
 
     If a query has a NaN among its similarities, its whole row is NaN.
 
     >>> mix(np.array([[0.8, 0.2]]), np.array([[0.0, 9.0]]))
     array([[ 0.4, -0.4]])
     """
-    if np.shape(similarities) != np.shape(words):
+    if np.shape(similarities) != np.shape(bm25_scores):
         raise ValueError(
-            f"similarities and words must both be (queries, documents), got {np.shape(similarities)} and "
-            f"{np.shape(words)}."
+            f"similarities and bm25_scores must both be (queries, documents), got {np.shape(similarities)} and "
+            f"{np.shape(bm25_scores)}."
         )
-    return weight * standardised(similarities) + (1 - weight) * standardised(words)
+    return weight * standardised(similarities) + (1 - weight) * standardised(bm25_scores)
+
+
+def describe_mixture(similarity: str = "similarity") -> str:
+    """The formula of :func:`mix`.
+
+    >>> describe_mixture("cosine")
+    '0.7 z(cosine) + 0.3 z(BM25)'
+    """
+    return f"{WEIGHT} z({similarity}) + {1 - WEIGHT:.1f} z(BM25)"
 
 
 def standardised(scores: NDArray[Any]) -> NDArray[np.float64]:

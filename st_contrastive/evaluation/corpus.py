@@ -33,10 +33,10 @@ _QUESTIONS = 2
 class CorpusEvaluator(SentenceEvaluator):
     """Scores an encoder on your corpus: nDCG@10 of finding the document that a sentence was taken from.
 
-    Documents are drawn at random. A sentence that several of them contain is dropped from all of them, such as "All
-    rights reserved." or "Copyright 2024" (case, digits and the punctuation at the end are ignored), because it belongs
-    to no document. Of the remaining sentences, two of each document are questions. The others are the answer, which has
-    to be found among the answers of all documents.
+    Documents are drawn at random. A sentence in several of them, such as "All rights reserved." or "Copyright 2024",
+    identifies none of them, and is dropped from all. Sentences that only differ in case, digits or final punctuation
+    count as the same. Of the remaining sentences, two of each document are questions. The others are the answer, which
+    has to be found among the answers of all documents.
 
     Titles are never questions, because training on titles and bodies teaches that match. They stay at the beginning of
     the answer, as search reads a document. A sentence of the body that repeats the title is dropped.
@@ -89,39 +89,40 @@ class CorpusEvaluator(SentenceEvaluator):
         require_language("language", language)
         draw = random.Random(seed)
         documents = [*require_texts("texts", texts)]
-        heads = [""] * len(documents) if titles is None else [*require_texts("titles", titles)]
-        if len(heads) != len(documents):
-            raise ValueError(f"titles has {len(heads)} entries and texts {len(documents)}: give one title per text.")
+        titles_by_row = [""] * len(documents) if titles is None else [*require_texts("titles", titles)]
+        if len(titles_by_row) != len(documents):
+            raise ValueError(
+                f"titles has {len(titles_by_row)} entries and texts {len(documents)}: give one title per text."
+            )
         remaining = iter(draw.sample(range(len(documents)), len(documents)))
         drawn: dict[tuple[str, ...], tuple[str, dict[str, str]]] = {}  # a repeated document counts once
         usable: list[tuple[str, list[str]]] = []
         # Splitting takes most of the time, so only as many documents are split as are needed.
         while len(usable) < limit and (more := list(islice(remaining, limit - len(usable)))):
             for row in more:
-                head = heads[row].strip()
+                title = titles_by_row[row].strip()
                 sentences = {_normalised(sentence): sentence for sentence in split_sentences(documents[row], language)}
-                for part in (head, *split_sentences(head, language)):
+                for part in (title, *split_sentences(title, language)):
                     sentences.pop(_normalised(part), None)
-                drawn[(*sentences,)] = head, sentences
-            holders = Counter(essence for _, sentences in drawn.values() for essence in sentences)
+                drawn[(*sentences,)] = title, sentences
+            counts = Counter(key for _, sentences in drawn.values() for key in sentences)
             kept = (
-                (head, [text for key, text in sentences.items() if holders[key] == 1])
-                for head, sentences in drawn.values()
+                (title, [text for key, text in sentences.items() if counts[key] == 1])
+                for title, sentences in drawn.values()
             )
-            usable = [(head, sentences) for head, sentences in kept if len(sentences) > 1]
+            usable = [(title, sentences) for title, sentences in kept if len(sentences) > 1]
         if len(usable) < self.min_documents:
             raise ValueError(
-                f"of {len(documents)} texts, {len(usable)} have two or more sentences that no other text contains "
-                f"(split by the rules for {language!r}), and at least {self.min_documents} such documents are needed. "
-                "Provide more documents, and whole ones, not single sentences."
-                f"{' Or are titles and bodies swapped?' if any(heads) else ''}"
+                f"only {len(usable)} of {len(documents)} texts have two or more sentences that occur in no other text "
+                f"(split by the rules for {language!r}), and at least {self.min_documents} are needed. Provide more "
+                f"documents, uncut.{' Check that titles and bodies are not swapped.' if any(titles_by_row) else ''}"
             )
         self.queries: dict[str, str] = {}
         self.answers: dict[str, str] = {}
-        for index, (head, document) in enumerate(usable):
+        for index, (title, document) in enumerate(usable):
             asked = draw.sample(range(len(document)), min(_QUESTIONS, len(document) - 1))
             rest = [text for row, text in enumerate(document) if row not in asked]
-            self.answers[f"{index}"] = " ".join([head, *rest] if head else rest)
+            self.answers[f"{index}"] = " ".join([title, *rest] if title else rest)
             self.queries |= {f"{index}-{row}": document[row] for row in asked}
         self.owners = np.array([int(key.partition("-")[0]) for key in self.queries])
         self._digest = digest(self.queries.values(), self.answers.values())

@@ -58,15 +58,20 @@ class Report:
 
 
 def compare(reports: Sequence[Report]) -> str:
-    """A table of the scores, their means over tasks, and notes. Other models are compared with the first one."""
+    """A table of the scores, their means over the tasks that all models share, and notes.
+
+    The other models are compared with the first one.
+    """
     names = short_names([report.model for report in reports])
     rows = {score.key: f"{score.size:,}" for report in reports for score in report.scores}
     columns = [{score.key: score.value for score in report.scores} for report in reports]
     for split, metric in dict.fromkeys(key[1:] for key in rows):
-        if sum(key[1:] == (split, metric) for key in rows) > 1:
+        of_metric = [{key for key in column if key[1:] == (split, metric)} for column in columns]
+        if len(shared := set.intersection(*filter(None, of_metric))) > 1:
             rows["mean", split, metric] = ""
-            for column, report in zip(columns, reports, strict=True):
-                column["mean", split, metric] = report.mean(split, metric)
+            for column, keys in zip(columns, of_metric, strict=True):
+                if keys:
+                    column["mean", split, metric] = sum(column[key] for key in shared) / len(shared)
     head = ["score"] if len(reports) == 1 else [*names, *(f"{name} - {names[0]}" for name in names[1:])]
     lines = [["task", "split", "metric", "items", *head]]
     for key, size in rows.items():

@@ -19,32 +19,34 @@ class TitleAgreement:
 
     Attributes:
         pairs: number of titles.
-        own, other: mean similarity of a title with its own body, and with the body of another row.
-        closer: fraction of the titles that are closer to their own body. By chance it is 0.5.
-        low, high: the 95 % interval of ``closer``.
+        same_row_similarity, other_row_similarity: mean similarity of a title with its own body, and with the body of
+            another row.
+        closer_share: fraction of the titles that are closer to their own body. By chance it is 0.5.
+        low, high: the 95 % interval of ``closer_share``.
     """
 
     pairs: int
-    own: float
-    other: float
-    closer: float
+    same_row_similarity: float
+    other_row_similarity: float
+    closer_share: float
     low: float
     high: float
 
     @property
     def decision(self) -> Literal["good", "weak", "equal"]:
-        """Equal if ``closer`` is below 0.6, or its interval includes chance; weak if it is below 0.8.
+        """Equal if ``closer_share`` is below 0.6, or its interval includes chance; weak if it is below 0.8.
 
         With MiniLM, the titles of three corpora have 0.91 to 1.00, and 1,800 shuffled columns had at most 0.60.
         """
-        if self.low <= 0.5 or self.closer < 0.6:
+        if self.low <= 0.5 or self.closer_share < 0.6:
             return "equal"
-        return "weak" if self.closer < 0.8 else "good"
+        return "weak" if self.closer_share < 0.8 else "good"
 
     def __str__(self) -> str:
+        percent, similarities = 100 * self.closer_share, (self.same_row_similarity, self.other_row_similarity)
         return (
-            f"Of {self.pairs:,} titles, {100 * self.closer:.0f} % are closer to their own body than to another row's "
-            f"(mean similarity {self.own:.2f} and {self.other:.2f}; by chance it is 50 %)."
+            f"Of {self.pairs:,} titles, {percent:.0f} % are closer to their own body than to another row's (mean "
+            f"similarity {similarities[0]:.2f} and {similarities[1]:.2f}; by chance it is 50 %)."
         )
 
 

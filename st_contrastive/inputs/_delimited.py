@@ -186,15 +186,16 @@ def _heading(reader: Any) -> list[str]:
 
 
 def _with_heading(table: Delimited) -> Delimited:
-    """The table with its column names. Missing and repeated names get a number, which makes them unique."""
+    """The table with its column names. Missing and repeated names get a number."""
     with replace(table, has_heading=False).reader() as reader:
         try:
             heading = _heading(reader)
         except csv.Error:
             heading = []
     names = [name.strip() or f"Unnamed: {number}" for number, name in enumerate(heading)]
-    unique_names = (f"{name}.{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
-    return replace(table, names=tuple(unique_names))
+    while len(set(names)) < len(names):  # a number may make a name that is another column's
+        names = [f"{name}.{number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
+    return replace(table, names=tuple(names))
 
 
 def _seems_named(table: Delimited) -> bool:

@@ -13,7 +13,7 @@ from datasets.fingerprint import generate_random_fingerprint
 from sentence_transformers.sentence_transformer.readers import InputExample
 
 from st_contrastive._checks import require_texts, warn
-from st_contrastive.inputs.row_filter import get_reading, set_reading
+from st_contrastive.inputs.row_filter import get_row_counts, set_row_counts
 from st_contrastive.inputs.tables import columns_read, plain
 
 #: Strings, or a Dataset with the column ``sentence``.
@@ -82,7 +82,7 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
         remove_columns="translation", batched=True, load_from_cache_file=False, desc="tokenize the translations",
         new_fingerprint=generate_random_fingerprint(),  # a hash of the function would include the fraternal embeddings
     )  # fmt: skip
-    return set_reading(labelled, get_reading(data))
+    return set_row_counts(labelled, get_row_counts(data))
 
 
 def input_examples(dataset: Dataset) -> list[InputExample]:
@@ -145,7 +145,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
         warn(f"{len(empty):,} of {len(data):,} rows have an empty text (first: row {empty[0]}).")
-    return set_reading(data, get_reading(sentences))
+    return set_row_counts(data, get_row_counts(sentences))
 
 
 def _create_texts(

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from st_contrastive._checks import warn
 from st_contrastive._tokenizers import keep_settings
 from st_contrastive.inputs.faults import Fault, find_ids, find_repeats, find_same_tokens, find_unrelated_columns
-from st_contrastive.inputs.row_filter import RowFilter, get_reading
+from st_contrastive.inputs.row_filter import RowFilter, get_row_counts
 from st_contrastive.inputs.tables import Source, read_table, text_column, text_columns
 
 #: How many texts of a column are tokenized, how many characters of them, and how many rows of a stream are read.
@@ -123,27 +123,27 @@ def describe(
         warn(f"dataset is a stream, so the report covers only its first {len(table):,} rows.")
     if not len(table):
         raise ValueError("dataset has no rows.")
-    reading = get_reading(table)
-    is_filtered = reading is not None
-    if reading is None:  # count the rows that a reader would drop
+    counts = get_row_counts(table)
+    is_filtered = counts is not None
+    if counts is None:  # count the rows that a reader would drop
         row_filter = RowFilter("dataset", names, tuple(names))
         for batch in table.iter(1000):
             row_filter(batch)
-        reading = row_filter.reading()
-    shown = reading.columns if len(reading.columns) == len(names) else names
+        counts = row_filter.row_counts()
+    shown = counts.columns if len(counts.columns) == len(names) else names
     first = _sample(table[names[0]])
     prompts = prompt if isinstance(prompt, Mapping) else dict.fromkeys(names, prompt)
     columns = [
-        _column(label, table[name], first, model, limit, prompts.get(name))
+        _column(label, table[name], first if name != names[0] else [], model, limit, prompts.get(name))
         for label, name in zip(shown, names, strict=True)
     ]
     rows = sorted({0, len(table) // 2, len(table) - 1})
     examples = tuple(tuple(table[row][name] or "" for name in names) for row in rows)
-    faults = dict(reading.dropped)
+    faults = dict(counts.dropped)
     second = _sample(table[names[1]]) if len(names) == 2 else []
     unrelated = find_unrelated_columns(names[0], first, second) if second else None
     return DataReport(
-        reading.rows, reading.columns, len(table), faults, is_filtered, tuple(columns), examples, unrelated, model_limit
+        counts.rows, counts.columns, len(table), faults, is_filtered, tuple(columns), examples, unrelated, model_limit
     )
 
 
@@ -153,10 +153,11 @@ def _sample(texts: Any) -> list[str]:
 
 def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | None, prompt: str | None) -> ColumnReport:
     sample = _sample(texts)
-    with_first = sum(
-        text != one and bool(one) and text.startswith(one) for text, one in zip(sample, first, strict=True)
-    )
-    sample = sample[:: -(-sum(map(len, sample)) // _CHARACTERS) or 1]
+    step = -(-sum(map(len, sample)) // _CHARACTERS) or 1
+    sample, first = sample[::step], first[::step]
+    pairs = [*zip(sample, first, strict=True)] if first else []
+    longer_than_first = sum(text != one and bool(one) and text.startswith(one) for text, one in pairs)
+    same_as_first = sum(text == one for text, one in pairs)
     tokens = [] if limit is None else _tokenize(model, sample, prompt)
     lengths = [len(ids) for ids in tokens]
     beyond = [length - limit for length in lengths if limit is not None and length > limit]
@@ -179,7 +180,8 @@ def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | No
             "hold HTML tags": sum(bool(_TAG.search(text)) for text in sample),
             "look like ids, not texts": _count(find_ids(name, sample)),
             "repeat another text": _count(find_repeats(name, sample)),
-            "begin with the first column's text": with_first,
+            "begin with the first column's text": longer_than_first,
+            "equal the first column's text": same_as_first,
         },
     )
 

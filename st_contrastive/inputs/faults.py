@@ -133,7 +133,7 @@ def find_negative_labels(column: str, values: Sequence[str], rows: int) -> Fault
     """Values such as 0 or "no" in a column that may say whether the texts of a row belong together."""
     can_be_label = LABEL_NAME.fullmatch(column) or 1 < len(values) <= LABEL_VALUES < rows
     bad = [value for value in values if is_negative_label(value)] if can_be_label else []
-    remedy = "If these values mark texts that don't, keep only the other rows."
+    remedy = "Remove the rows whose value says that their texts do not."
     return _fault("negative labels", column, [tuple(values)], len(bad), remedy)
 
 

@@ -11,7 +11,7 @@ from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._arguments import checked
 from st_contrastive.inputs.faults import LABEL_NAME, strip
-from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading
+from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_row_counts
 from st_contrastive.inputs.segments import get_language, require_language
 from st_contrastive.inputs.streams import filter_stream
 from st_contrastive.inputs.tables import (
@@ -208,4 +208,4 @@ def _filter_rows(table: Any, row_filter: RowFilter) -> Any:
         )  # fmt: skip
     row_filter.warn_of_rows()
     row_filter.require_rows(len(data))
-    return set_reading(data, row_filter.reading())
+    return set_row_counts(data, row_filter.row_counts())

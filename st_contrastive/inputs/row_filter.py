@@ -19,7 +19,7 @@ PAIR = ("sentence", "other")
 
 
 @dataclass(frozen=True)
-class Reading:
+class RowCounts:
     """A reader's counts of the rows in the source and of the rows that it dropped."""
 
     rows: int
@@ -27,15 +27,15 @@ class Reading:
     columns: tuple[str, ...] = ()  #: names of the columns that were read, if the source has names
 
 
-def set_reading(dataset: Dataset, reading: Reading | None) -> Dataset:
+def set_row_counts(dataset: Dataset, counts: RowCounts | None) -> Dataset:
     """Attach a reader's counts to a Dataset, for :func:`describe`. Datasets derived from it don't have them."""
-    dataset.reading = reading
+    dataset.row_counts = counts
     return dataset
 
 
-def get_reading(dataset: Any) -> Reading | None:
+def get_row_counts(dataset: Any) -> RowCounts | None:
     """The counts of the reader that returned a Dataset; None for any other Dataset."""
-    return getattr(dataset, "reading", None)
+    return getattr(dataset, "row_counts", None)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class RowFilter:
     values: dict[str, list[str]] = field(default_factory=dict)  #: the first few distinct values of each possible label
     uncut: int = 0  #: number of documents that were not cut into sentences
     counts: Counter[str] = field(default_factory=lambda: Counter(rows=0, empty=0))
-    seen: set[int] = field(default_factory=set)
+    seen: dict[int, None] = field(default_factory=dict)
 
     @property
     def columns_to_read(self) -> list[str]:
@@ -124,24 +124,23 @@ class RowFilter:
         key = hash(row)
         if key in self.seen:
             return self.keep_repeats
-        self.seen.add(key)
+        self.seen[key] = None
         return True
 
-    def reading(self) -> Reading:
+    def row_counts(self) -> RowCounts:
         """The counts so far."""
         dropped = {kind: count for kind, count in self.counts.items() if kind != "rows"}
         has_names = self.columns not in (["text"], ["sentence"])  # these are used for a source without names
-        return Reading(self.counts["rows"], dropped, tuple(self.columns) if has_names else ())
+        return RowCounts(self.counts["rows"], dropped, tuple(self.columns) if has_names else ())
 
     def require_rows(self, count: int) -> None:
         """Refuse a source if over half of its sentences or all of its pairs were dropped."""
         dropped = self.counts["empty"] + self.counts["repeated"]
         if not count or (len(self.names) == 1 and 2 * dropped > self.counts["rows"]):
             columns = f"column={self.columns[0]!r}" if len(self.columns) == 1 else f"columns={tuple(self.columns)}"
-            remedy = " If it is, remove these rows first, for example with pandas." if count else ""
-            raise ValueError(
-                f"{self.source}: {self}; {'few' if count else 'none'} are left. Check that {columns} is right.{remedy}"
-            )
+            lost = "over half of the rows were dropped" if count else "no rows are left"
+            remedy = " If it is, remove the empty and repeated rows first, for example with pandas." if count else ""
+            raise ValueError(f"{self.source}: {self}; {lost}. Check that {columns} is right.{remedy}")
 
     def __str__(self) -> str:
         return ", ".join(f"{number:,} {kind}" for kind, number in self.counts.items())

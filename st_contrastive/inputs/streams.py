@@ -19,7 +19,7 @@ from st_contrastive.inputs.row_filter import RowFilter
 from st_contrastive.inputs.tables import source_errors
 
 _BATCH = 1000
-#: Repeats are found among this many recent rows.
+#: Repeats are found among this many of the last different rows, which bounds the memory.
 RECENT_ROWS = 1_000_000
 
 
@@ -62,12 +62,12 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
                 count += len(rows)
                 if row_filter.counts["rows"] <= _BATCH:
                     row_filter.require_rows(count)
-                if len(row_filter.seen) > RECENT_ROWS:
-                    row_filter.seen.clear()
+                for oldest in [*islice(row_filter.seen, max(0, len(row_filter.seen) - RECENT_ROWS))]:
+                    del row_filter.seen[oldest]
                 yield from rows
         row_filter.warn_of_rows()
         row_filter.require_rows(count)
-        warn(f"{row_filter.source} was read once: {row_filter}. Rows with a fault were dropped.")
+        warn(f"One pass over {row_filter.source} is complete: {row_filter}. Empty and repeated rows were dropped.")
 
     def _init_state_dict(self) -> dict[str, Any]:
         self._state_dict = {"rows": 0, "type": type(self).__name__}

@@ -68,7 +68,7 @@ def read_table(
 
     Args:
         columns: columns to read from a CSV, as texts; without them, all columns of text. Other files are read whole.
-        heading: False if a .tsv of two columns may have no heading. Its columns are then called ``columns``.
+        heading: False if a .tsv of two columns may lack a heading. Its columns then get the names in ``columns``.
         split: the split to read from the hub or from a saved DatasetDict.
         streaming: return an IterableDataset.
     """

@@ -141,9 +141,9 @@ class TextLoss(DescribedLoss, ABC):
         """The modules of the loss without the encoder."""
         return [part for name, part in self.named_children() if name != "model"]
 
-    def has_one_width(self) -> bool:
-        """Whether the loss only works on vectors of full width, which MatryoshkaLoss would truncate."""
-        return bool(self.owned_modules()) or self.mini_batch_size is not None
+    def can_be_truncated(self) -> bool:
+        """Whether the loss can be computed from the truncated vectors of MatryoshkaLoss."""
+        return not self.owned_modules() and self.mini_batch_size is None
 
     def _check_model(self, state: ModelState) -> None:
         """Refuse changes to the model since the loss was built, or warn about them."""
@@ -154,10 +154,15 @@ class TextLoss(DescribedLoss, ABC):
                 "and after encode(). Dropout is off, and the loss's queue and statistics do not change. Call "
                 "model.train() before training. Call the loss under torch.no_grad() to evaluate it."
             )
-        if state.replays_layers or (state.replays_outputs and self.has_one_width()):
+        if state.replays_layers:
             raise ValueError(
-                f"MatryoshkaLoss and AdaptiveLayerLoss can't wrap {name} here: it has modules of one width, uses "
-                "mini-batches, or hides its layers. Use MatryoshkaLoss around SimCSELoss(model, head=None)."
+                f"AdaptiveLayerLoss and Matryoshka2dLoss can't wrap {name}. Use MatryoshkaLoss around "
+                "SimCSELoss(model, head=None)."
+            )
+        if state.replays_outputs and not self.can_be_truncated():
+            raise ValueError(
+                f"MatryoshkaLoss can't wrap this {name}, which has modules of a fixed width, or uses mini-batches. "
+                "Use MatryoshkaLoss around SimCSELoss(model, head=None)."
             )
         if state.broadcasts_buffers and self.mini_batch_size is not None:
             raise ValueError(

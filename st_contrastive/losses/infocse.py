@@ -28,8 +28,8 @@ class InfoCSELoss(TextLoss):
     The auxiliary network reads a masked copy of the sentence through frozen lower layers, with the full encoder's
     sentence vector instead of its [CLS] state. A few trainable layers (two in the paper) and a masked-LM head predict
     the masked tokens. With ``detach``, the gradient only reaches the encoder through the sentence vector. This is the
-    [CLS] vector if the model pools [CLS], and otherwise the output of the model's own Pooling, which users of the model
-    will get. The defaults follow the authors' code where the paper's text differs from it, except for ``head``.
+    [CLS] vector if the model pools [CLS], and otherwise the output of the model's own Pooling. The defaults follow the
+    authors' code where the paper's text differs from it, except for ``head``.
 
     Terms: ``contrastive`` (SimCSE's) and, with their weights above 0, ``mlm`` and ``rtd``.
 

@@ -43,8 +43,8 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             of the encoder's uppermost layers. None adds two, or one if two would make the network as deep as the
             encoder.
         auxiliary_weight: w, above 0, the weight of the auxiliary network's term. The pre-training loss is "the sum of
-            the two MLM losses" (section 3.1). The paper does not state the value of "the hyperparameter to balance the
-            two MLM losses" (section 4.2).
+            the two MLM losses" (section 3.1). Section 4.2 mentions a "hyperparameter to balance the two MLM losses",
+            whose value our copy of the paper lacks.
         tied_head: use the encoder's embedding matrix as the head's decoder, as in BERT. False trains a separate matrix.
 
     Example:

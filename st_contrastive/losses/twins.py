@@ -373,9 +373,9 @@ class TwinsLoss(TextLoss):
         if self.margin_from == "embeddings" and self.twins_weight > 0:
             get_layers(get_encoder(model))  # refuses an encoder in which M can't be measured
 
-    def has_one_width(self) -> bool:
+    def can_be_truncated(self) -> bool:
         # train_pooling reads token vectors, which MatryoshkaLoss does not truncate.
-        return self.train_pooling is not None or super().has_one_width()
+        return self.train_pooling is None and super().can_be_truncated()
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """As in :class:`DescribedLoss`. Only the identical term has the queue's negatives."""

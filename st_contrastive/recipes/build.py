@@ -85,7 +85,7 @@ def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
         dataset = method.dataset(dataset, replacement, seed=arguments.seed)
     elif fraternal is not None:
         dataset = method.dataset(dataset, fraternal=fraternal)
-    arguments.prompts = column_prompts(arguments.prompts, plan, dataset.column_names)
+    arguments.prompts = rename_prompts(arguments.prompts, plan, dataset.column_names)
     return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=run.max_length)
 
 
@@ -131,7 +131,7 @@ def _training_arguments(plan: RunPlan) -> Any:
     return arguments
 
 
-def column_prompts(prompts: Any, plan: RunPlan, columns: list[str]) -> Any:
+def rename_prompts(prompts: Any, plan: RunPlan, columns: list[str]) -> Any:
     """Prompts keyed by the dataset's column names instead of the user's."""
     if not isinstance(prompts, dict):
         return prompts

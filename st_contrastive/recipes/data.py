@@ -15,7 +15,7 @@ from st_contrastive import inputs
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
-from st_contrastive.inputs.row_filter import Reading, get_reading, set_reading
+from st_contrastive.inputs.row_filter import RowCounts, get_row_counts, set_row_counts
 from st_contrastive.inputs.segments import get_language
 from st_contrastive.inputs.tables import Source, split_columns
 from st_contrastive.methods import METHODS, Method
@@ -119,7 +119,7 @@ def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEval
             "dev='corpus': data is a stream, and no documents can be held out of a stream. Pass a Dataset, or a file "
             "of graded pairs as dev."
         )
-    read = get_reading(documents) or Reading(len(documents), {})
+    read = get_row_counts(documents) or RowCounts(len(documents), {})
     documents = documents.shuffle(seed=42)
     count = CorpusEvaluator.held_out_count(len(documents))
     if count < CorpusEvaluator.min_documents:
@@ -137,11 +137,11 @@ def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEval
     rest = documents.select(range(count, len(documents))).filter(
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
     )
-    # describe reports the rows that both readings dropped.
+    # describe reports the rows that either reading dropped.
     dropped = {**read.dropped, "held out": len(documents) - len(rest)}
     if run.segment is not None and body == "sentence":
         rest = inputs.load_sentences(rest, column=body, segment=run.segment, repeats=run.repeats)
-        again = get_reading(rest)
+        again = get_row_counts(rest)
         dropped = {**(again.dropped if again else {}), **dropped}
-    set_reading(rest, replace(read, dropped=dropped))
+    set_row_counts(rest, replace(read, dropped=dropped))
     return rest, evaluator

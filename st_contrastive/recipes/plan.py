@@ -37,8 +37,8 @@ RUN: Mapping[str, Any] = {
 }
 #: The recipe of a first stage.
 PRETRAINING = Recipe("", "pretraining", {})
-#: A value for the first setting drops the recipe's value of the second one, which would end the run early, or ignore
-#: the antonyms.
+#: If the first setting is set, the recipe's value of the second is dropped. It would end the run early, or ignore the
+#: antonyms.
 _REPLACED = {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps", "antonyms": "strategy"}
 #: Settings of the second stage that the first one does not use.
 _SECOND_STAGE = frozenset(

@@ -10,13 +10,12 @@ from typing import Any, Literal
 
 from st_contrastive._files import complete_file
 from st_contrastive.evaluation import Comparison, Judgement, compare_paired
-from st_contrastive.evaluation.bm25 import WEIGHT
+from st_contrastive.evaluation.bm25 import describe_mixture
 from st_contrastive.evaluation.report import to_json
 from st_contrastive.training import ContrastiveTrainer
 
 #: File of the output folder that holds the verdict.
 VERDICT_FILE = "verdict.json"
-_WEIGHTS = f"{WEIGHT:g} cosine + {1 - WEIGHT:g} BM25"
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,10 @@ class Run:
         if gain is None or before is None or after is None:
             return []
         scores = f"start {100 * before:.2f}, {self.compared} {100 * after:.2f}"
-        text = f"With BM25 mixed in ({_WEIGHTS}): {scores}, {gain.describe(100)}."
+        formula = describe_mixture(str(self.trainer.model.similarity_fn_name))
+        text = f"With BM25 ({formula}): {scores}, {gain.describe(100)}."
         if gain.high < 0:
-            return [f"{text} Training makes this mixture worse."]
+            return [f"{text} With BM25, search is worse after training."]
         return [text if gain.low > 0 else f"{text} Training adds nothing to BM25 beyond chance."]
 
     def write_verdict(self, folder: Path) -> None:

@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 from st_contrastive._checks import warn
 from st_contrastive.evaluation import CorpusEvaluator, Judgement, compare_paired, title_agreement
 from st_contrastive.inputs.tables import Source
-from st_contrastive.recipes.build import build_trainer, column_prompts
+from st_contrastive.recipes.build import build_trainer, rename_prompts
 from st_contrastive.recipes.plan import RunPlan, require_same_plan, write_plan
 from st_contrastive.recipes.recipe import Recipe, dump
 from st_contrastive.recipes.result import Run
@@ -50,12 +50,13 @@ def run(
 
     ``mix`` is the share of the trained weights in a mixture with the initial weights. With ``dev``, the start, the
     trained weights and the mixture are scored, and the best of them is saved. With ``dev="corpus"``, the start is saved
-    unless another is better according to ``Comparison.decision``. ``output_dir/verdict.json`` holds the scores and the
-    verdict. Without ``dev``, the mixture is saved, or the trained weights if there is no ``mix``.
+    unless the trained weights or the mixture are better by ``Comparison.decision``. ``output_dir/verdict.json`` holds
+    the scores and the verdict. Without ``dev``, the mixture is saved, or the trained weights if there is no ``mix``.
 
     ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"`` resumes
     from the newest checkpoint, if there is one. The settings must stay the same, except that steps and epochs may grow,
-    and logging, saving and scoring may change. Without it, a folder that holds another run is refused.
+    and logging, saving and scoring may change. Without ``resume_from_checkpoint``, a folder that holds another run is
+    refused.
 
     Args:
         data: the training text, as for :func:`trainer`.
@@ -75,7 +76,7 @@ def run_plan(
     on_score: Callable[[float, float], None] = lambda score, seconds: None,
 ) -> Run:
     """:func:`run` with the settings of a plan."""
-    training = _TrainingRun(plan, on_trainer=on_trainer, on_score=on_score)
+    training = _RecipeRun(plan, on_trainer=on_trainer, on_score=on_score)
     for step in (training.prepare, training.train_stage1, training.train, training.judge, training.save):
         step()
         if training.collapsed:
@@ -83,7 +84,7 @@ def run_plan(
     return training.result
 
 
-class _TrainingRun:
+class _RecipeRun:
     """A run of a recipe. Its methods are called in their order, until the run has ``collapsed``."""
 
     def __init__(
@@ -140,7 +141,7 @@ class _TrainingRun:
             return
         if not (self.plan.resume and (first.folder / "modules.json").is_file()):
             if self.plan.run.dev == "corpus":  # stage 1 does not see the held-out documents either
-                prompts = column_prompts(first.training.get("prompts"), first, ["sentence"])
+                prompts = rename_prompts(first.training.get("prompts"), first, ["sentence"])
                 settings = {} if prompts is None else {"prompts": prompts}
                 texts = self.trainer.train_dataset
                 first = first.with_settings(data=texts, column="sentence", segment="lines", **settings)
@@ -307,8 +308,8 @@ def _check_pairs(trainer: ContrastiveTrainer, *, is_trained: bool) -> None:
     if agreement.decision == "equal" or (agreement.decision == "weak" and is_trained):
         raise ValueError(
             "column: the two texts of a row don't belong together in many rows, or the model can't read one of them, "
-            f"for example because of its language. {agreement} At least 80 % are needed. Check the order of the rows. "
-            "recipes.trainer skips this check."
+            f"for example because of its language. {agreement} At least {80 if is_trained else 60} % are needed. Check "
+            "the order of the rows. recipes.trainer skips this check."
         )
     if agreement.decision == "weak":
         warn(f"The two texts of a row match only weakly. {agreement} Look at some rows before you use the model.")

@@ -8,13 +8,12 @@ from pathlib import Path
 from pickle import UnpicklingError
 
 import torch
-from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
-from st_contrastive._file_kinds import require_model_files
+from st_contrastive._file_kinds import is_in_hub_cache, require_model_files
 from st_contrastive.encoder.model_facts import get_encoder, is_causal, learned_positions
 from st_contrastive.methods import METHODS, Method
 from st_contrastive.poolings import PoolingName
@@ -91,8 +90,7 @@ def has_pooling(name: str) -> bool:
     folder = _folder(name)
     if os.path.isdir(folder):
         return Path(folder, "modules.json").is_file()
-    short = [] if "/" in folder else [f"{SentenceTransformer.default_huggingface_organization}/{folder}"]
-    return any(isinstance(try_to_load_from_cache(repo, "modules.json"), str) for repo in (folder, *short))
+    return is_in_hub_cache(folder, "modules.json")
 
 
 def _folder(name: str) -> str:

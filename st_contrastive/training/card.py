@@ -40,7 +40,7 @@ class _Card(SentenceTransformerModelCardData):
         values = super().to_dict()
         for name in ("all_hyperparameters", "non_default_hyperparameters"):
             values[name] = {key: without_folder(value) for key, value in (values.get(name) or {}).items()}
-        # The template has no slot for more paragraphs. Its first paragraph ends with the task and a full stop.
+        # The template has no slot for our paragraphs, so they are appended to the task, which ends its first paragraph.
         paragraphs = [values["task_name"], f"{self.run}\n" if self.run else "", _TRAINED_WITH]
         if not self.was_trained:
             paragraphs = [values["task_name"], self.run.rstrip(".")]
@@ -106,5 +106,5 @@ def describe_start(model: SentenceTransformer, original: str, results: str) -> N
     model.model_card_data = card
     card.register_model(model)
     # sentence-transformers saves this text if nothing was trained
-    text: Any = f"{original.rstrip()}\n\n## Kept by a run\n\n{note}\n" if original else None
+    text: Any = f"{original.rstrip()}\n\n## Training did not change these weights\n\n{note}\n" if original else None
     model._model_card_text = text

@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.components.pretrained import fingerprint as vocabulary_checksum
+from st_contrastive.components.pretrained import vocabulary_checksum
 from st_contrastive.encoder.copies import adapter_names
 
 #: Number of values of each tensor that are hashed in addition to the sum of all its values.
@@ -42,10 +42,10 @@ def tensors_fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def encoder_fingerprint(model: SentenceTransformer) -> str:
-    """Fingerprint of the weights of the model's first module, without adapters and new poolers.
+    """Fingerprint of the weights of the model's first module, without adapters and poolers.
 
-    A script initialises these at random whenever it builds the model. A resumed run loads them, and the modules after
-    the encoder, from the checkpoint.
+    Adapters and poolers may be initialised at random each time a script builds the model. A resumed run loads them, and
+    the later modules, from the checkpoint.
     """
     adapters = {*adapter_names(model[0])}
     return tensors_fingerprint(

@@ -207,7 +207,7 @@ def _columns_of_no_text(run: TrainingRun) -> Iterator[Finding]:
 
 
 def _overlapping_names(run: TrainingRun) -> Iterator[Finding]:
-    """Find columns that sentence-transformers takes for the tokens of another one, by the beginning of their name."""
+    """Find columns whose name is another one's with an underscore and more: their tokens would be mixed up."""
     for data in run.datasets:
         for column, other in itertools.permutations(data.columns, 2):
             if other.startswith(f"{column}_"):

@@ -71,13 +71,13 @@ def describe_run(trainer: Any) -> dict[str, Any]:
 
 
 def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> None:
-    """Refuse to resume a run with changes that would have no effect or would make it another run."""
+    """Raise a ValueError if arguments, data, model or initial weights differ from those of the checkpoint's run."""
     now = describe_run(trainer)
     epoch = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).epoch or 0
     if epoch > 1 and not all(isinstance(data, Dataset) for data in by_name(trainer.train_dataset).values()):
         warn(
-            f"{checkpoint} is not from the first epoch of a stream. The resumed run will read different rows than an "
-            "uninterrupted run."
+            f"{checkpoint} was saved after the first epoch of a stream. The resumed run will read different rows than "
+            "an uninterrupted run."
         )
     same = saved["arguments"].keys() & now["arguments"].keys()
     if min(run["arguments"]["max_steps"] for run in (saved, now)) > 0:

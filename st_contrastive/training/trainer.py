@@ -121,7 +121,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.add_callback(_BeforeFirstStep(self))
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """Keep the arguments. sentence-transformers' constructor calls this method, and ours adds the card later."""
+        """Keep the arguments. sentence-transformers' constructor calls this; ours adds the callback later."""
         self._default_arguments = default_args_dict
 
     def _limit_max_length(self) -> None:
@@ -195,7 +195,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def _set_prompts(self, dataset: Any) -> None:
         collator: Any = self.data_collator
-        if self._sets_prompts is None:  # otherwise the user's arguments or collator have prompts
+        if self._sets_prompts is None:  # only set prompts if neither the arguments nor the collator have any
             has_none = self.args.prompts is None and isinstance(collator, BaseDataCollator)
             self._sets_prompts = has_none and not collator.prompts
         is_part = self._is_evaluating and not isinstance(dataset, dict) and "dataset_name" in columns_read(dataset)

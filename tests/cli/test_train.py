@@ -432,6 +432,14 @@ def test_the_time_of_a_run_counts_scores_and_checkpoints(monkeypatch, capsys):
     assert "20 steps take about 5 min" in capsys.readouterr().out
 
 
+def test_two_stages_in_a_folder_called_stage1(words, checkpoint, tmp_path, capsys):
+    more = ["--model", str(checkpoint("bert-mlm")), "--output_dir", str(tmp_path / "stage1")]
+    assert main([*words, *more, "--loss", "infocse", "--stage1", "{learning_rate: 1e-4}"]) == 0
+    printed = capsys.readouterr().out
+    assert (printed.count("Stage 1:"), printed.count("Stage 2:")) == (1, 1)
+    assert (tmp_path / "stage1" / "stage1" / "modules.json").is_file()
+
+
 def test_a_small_term_has_its_digits(words, capsys, tmp_path):
     """sentence-transformers logs it as 0.0001 or less."""
     more = ["--loss", "infocse", "--mlm_weight", "1e-5", "--logging_steps", "1", "--max_length", "9"]

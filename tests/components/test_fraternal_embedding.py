@@ -128,7 +128,7 @@ def test_encoded_labels_are_decoded(build, german):
     expected = [fraternal.tokenizer(text, truncation=True, max_length=6)["input_ids"] for text in texts]
     assert [len(row) for row in expected] == [4, 2, 6]
     assert labels[:, 1:].tolist() == [row + [-1] * (6 - len(row)) for row in expected]
-    assert set(labels[:, 0]) == {fraternal.fingerprint}
+    assert set(labels[:, 0]) == {fraternal.vocabulary_checksum}
     labels = torch.from_numpy(labels)
     ids, mask = fraternal.decode_labels(labels)
     assert mask.tolist() == [[1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0], [1] * 6]

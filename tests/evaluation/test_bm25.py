@@ -121,7 +121,7 @@ def test_nan_and_other_shapes_in_a_mixture():
     mixed = mix(np.array([[0.9, math.nan, 0.1], [0.9, 0.2, 0.1]]), np.eye(3)[:2])
     assert np.isnan(mixed).all(axis=1).tolist() == [True, False]
     assert np.isfinite(mixed[1]).all()
-    with pytest.raises(ValueError, match=r"similarities and words .*\(2, 3\) and \(1, 3\)"):
+    with pytest.raises(ValueError, match=r"similarities and bm25_scores .*\(2, 3\) and \(1, 3\)"):
         mix(np.ones((2, 3)), np.ones((1, 3)))
 
 

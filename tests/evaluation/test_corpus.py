@@ -100,7 +100,7 @@ def test_titles_are_answers_and_no_questions(texts):
         assert answer.count("On the") == 1
         assert answer.startswith("On the")
     # One sentence of the body can't be asked: only the title would be left.
-    with pytest.raises(ValueError, match="of 25 texts, 0 have"):
+    with pytest.raises(ValueError, match="only 0 of 25 texts have"):
         CorpusEvaluator([text.partition(". ")[0] for text in texts], titles=titles)
     with pytest.raises(ValueError, match="titles has 24 entries"):
         CorpusEvaluator(texts, titles=titles[1:])
@@ -127,7 +127,7 @@ def test_what_is_too_little(texts):
     evaluator = CorpusEvaluator([*texts[:20], "One sentence.", "Twice. Twice.", texts[0]])
     assert len(evaluator.answers) == CorpusEvaluator.min_documents == 20
     # The message names what is needed, of few documents and of many without sentences.
-    for given, match in ((texts[:15], r"of 15 texts, 15 .* 20 "), (["One."] * 150, r"of 150 texts, 0 .* 20 ")):
+    for given, match in ((texts[:15], r"only 15 of 15 texts .* 20 "), (["One."] * 150, r"only 0 of 150 texts .* 20 ")):
         with pytest.raises(ValueError, match=match):
             CorpusEvaluator(given)
     for titles, is_asked in (([""] * 15, False), (["T"] * 15, True)):

@@ -50,12 +50,12 @@ def test_questions_of_one_document_are_no_more_than_one():
 @pytest.mark.parametrize(
     ("ranks", "leads", "decision", "figures"),
     [([1] * 40, [0.3] * 40, "better", ["+36.91", "+0.30"]), ([9] * 40, [-0.1] * 40, "worse", ["-32.99", "-0.10"]),
-     ([1] * 40, [-0.1] * 40, "no difference", ["-0.10"]), ([2] * 40, [0.3] * 40, "no difference", ["+0.00"]),
+     ([1] * 40, [-0.1] * 40, "no difference", ["-0.100"]), ([2] * 40, [0.3] * 40, "no difference", ["+0.00"]),
      ([1, 3] * 20, [0.3] * 40, "better", ["+11.91", "+0.30"]),
      ([1, 3] * 20, [0.6, -0.12] * 20, "better", ["+11.91", "+0.24"]),
-     ([1] * 40, [0.19] * 40, "no difference", ["+0.19"]), ([1, 12] * 20, [-0.1] * 40, "worse", ["-13.09", "-0.10"]),
+     ([1] * 40, [0.196] * 40, "no difference", ["+0.196"]), ([1, 12] * 20, [-0.1] * 40, "worse", ["-13.09", "-0.10"]),
      ([1, 12] * 20, [0.3] * 40, "no difference", ["-13.09"]),
-     ([3] * 40, [0.1] * 40, "no difference", ["-13.09", "+0.10"]),
+     ([3] * 40, [0.1] * 40, "no difference", ["-13.09", "+0.100"]),
      ([float("nan")] * 40, [float("nan")] * 40, "no difference", ["+nan", "+nan"])],
 )  # fmt: skip
 def test_the_decision_and_its_reason(ranks, leads, decision, figures):

@@ -36,6 +36,9 @@ def test_a_table_of_several_models():
     assert lines[2].split()[-3:] == ["50.00", "60.00", "+10.00"]
     assert lines[3].split()[-3:] == ["25.00", "nan", "+nan"]
     assert lines[-1] == "y/model: b: why"
+    assert lines[4].split()[-3:] == ["37.50", "nan", "+nan"]
+    one_task = Report("runs/z", (Score("a", "test", "spearman", 0.7, 1000),))
+    assert not any(line.startswith("mean") for line in compare([before, one_task]).splitlines())  # of different tasks
     third = Report("z", (Score("a", "test", "uniformity", -2.0, 5),))
     rows = compare([before, third]).splitlines()
     assert rows[-2].split()[-3:] == ["nan", "-2.000", "+nan"]  # the first model has no such score

@@ -38,17 +38,17 @@ def table(count, right):
 def test_the_decision(right, decision):
     agreement = title_agreement(Words(), table(500, right))
     assert agreement.decision == decision
-    assert agreement.low <= agreement.closer <= agreement.high
-    assert (agreement.own > agreement.other) == (right > 0)
+    assert agreement.low <= agreement.closer_share <= agreement.high
+    assert (agreement.same_row_similarity > agreement.other_row_similarity) == (right > 0)
 
 
 def test_by_hand():
     """A tie is half; a body that is repeated counts once, with its last title."""
     agreement = title_agreement(Words(), [("cat", "cat dog"), ("rain", "rain"), ("man", "rain")])
-    assert (agreement.pairs, agreement.closer) == (2, 0.75)
+    assert (agreement.pairs, agreement.closer_share) == (2, 0.75)
     agreement = title_agreement(Words(), [("cat", "cat dog"), ("rain", "rain"), ("rain", "rain")])
-    assert (agreement.pairs, agreement.closer, agreement.other) == (2, 1.0, 0.0)
-    assert agreement.own == pytest.approx((1 + 2**-0.5) / 2)
+    assert (agreement.pairs, agreement.closer_share, agreement.other_row_similarity) == (2, 1.0, 0.0)
+    assert agreement.same_row_similarity == pytest.approx((1 + 2**-0.5) / 2)
 
 
 def test_a_single_body_is_refused():

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 
 from st_contrastive.inputs import load_graded_pairs, load_pairs, load_sentences, load_translations
-from st_contrastive.inputs.row_filter import get_reading
+from st_contrastive.inputs.row_filter import get_row_counts
 from tests.inputs.files import write
 
 TEXTS = [f"In the year {n} it rained." for n in range(20)]
@@ -46,7 +46,14 @@ def test_rows_with_too_few_fields_and_empty_ones_beyond_the_heading(tmp_path):
     padded = "id,body\n1,a,,\n\n2,b,\n   \n3,c\n\n"
     data = load_sentences(write(tmp_path / "b.csv", padded), column="body")
     assert data["sentence"][:] == ["a", "b", "c"]
-    assert get_reading(data).rows == 3
+    assert get_row_counts(data).rows == 3
+
+
+def test_repeated_column_names(tmp_path):
+    path = write(tmp_path / "a.csv", "a,a,a.1\nfirst,second,third\n")
+    with pytest.raises(ValueError, match=r"a\.0.*a\.1\.1.*a\.1\.2"):
+        load_sentences(path, column="b")
+    assert load_sentences(path, column="a.1.1")["sentence"][:] == ["second"]
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv"])
@@ -127,7 +134,7 @@ def test_quotes_of_a_tsv_that_quotes_nothing(tmp_path):
     rows = [[str(n), text] for n, text in enumerate(texts)]
     data = load_sentences(write(tmp_path / "c.tsv", lines(["id", "text"], rows, "\t")), column="text")
     assert data["sentence"][:] == texts[:-1]
-    assert get_reading(data).dropped["empty"] == 1
+    assert get_row_counts(data).dropped["empty"] == 1
 
 
 @pytest.mark.parametrize("heading", ["id\ttext", '"id"\t"text"'])

@@ -269,7 +269,7 @@ DATES = ["2021-03-01", "2021-03-02T10:00:00", "1999-12-31 23:59:59", "2021-03-04
 
 @pytest.mark.parametrize("ending", ["jsonl", "json", "jsonl.gz", "json.zip"])
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.filterwarnings("ignore:.*was read once")
+@pytest.mark.filterwarnings("ignore:One pass over")
 def test_texts_of_json_that_look_like_dates(tmp_path, ending, streaming):
     for form in (DATES[:1], DATES):
         rows = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 
+from st_contrastive import conisi_dataset
 from st_contrastive.inputs import describe, load_graded_pairs, load_pairs, load_sentences, tables, text_dataset
-from st_contrastive.inputs.row_filter import Reading, get_reading
+from st_contrastive.inputs.row_filter import RowCounts, get_row_counts
 
 ROWS = [
     ("Cats", "They sleep. They dream."),
@@ -43,7 +44,7 @@ def test_pairs_of_two_columns(tmp_path, name):
     data = load_pairs(path)
     assert data.column_names == ["sentence", "other"]
     assert pairs_of(data) == PAIRS
-    assert get_reading(data) == Reading(9, FAULTS, ("title", "body"))
+    assert get_row_counts(data) == RowCounts(9, FAULTS, ("title", "body"))
     for columns in ("title,body", ["title", "body"]):
         assert pairs_of(load_pairs(str(path), columns=columns)) == PAIRS
     assert pairs_of(load_pairs(path, columns="body, title")) == [pair[::-1] for pair in PAIRS]
@@ -101,9 +102,9 @@ def test_the_first_sentence_and_the_rest(tmp_path):
         load_pairs(tmp_path / "d.txt", pairs="first"),
     ):
         assert pairs_of(data) == FIRST
-        reading = get_reading(data)
-        assert (reading.dropped["of one sentence"], reading.dropped["of equal texts"]) == (1, 1)
-        assert reading.rows == 2 + sum(reading.dropped.values())
+        counts = get_row_counts(data)
+        assert (counts.dropped["of one sentence"], counts.dropped["of equal texts"]) == (1, 1)
+        assert counts.rows == 2 + sum(counts.dropped.values())
     with pytest.warns(UserWarning, match="6 rows, 1 empty, 1 of one sentence, 1 of equal texts, 1 repeated"):
         assert pairs_of(load_pairs(path, pairs="first", streaming=True)) == FIRST
     german = ["Am 12. April kam er. Dann ging er."]
@@ -145,7 +146,7 @@ def test_columns_of_no_text_are_named_by_their_types(columns, found):
 
 def test_sources_without_a_pair(tmp_path):
     for rows, message in (([("a", ""), ("", "b")], "2 empty"), ([("a", "a")], "1 of equal texts")):
-        with pytest.raises(ValueError, match=rf"{message}.*none are left.*columns=\('title', 'body'\)"):
+        with pytest.raises(ValueError, match=rf"{message}.*no rows are left.*columns=\('title', 'body'\)"):
             load_pairs(table(tmp_path, "e.csv", rows))
         with pytest.raises(ValueError, match=message):
             next(iter(load_pairs(table(tmp_path, "e.jsonl", rows), streaming=True)))
@@ -265,9 +266,11 @@ def test_titles_that_repeat_ids_and_bodies_that_begin_with_their_title(build):
     titles = ["the cat", "the cat", "the dog", "rain"]
     bodies = ["the cat sleeps", "cat 2", "the dog sleeps", "the rain"]
     title, body = describe(load_pairs(Dataset.from_dict({"title": titles, "body": bodies})), build()).columns
-    assert [*title.oddities.values()] == [0, 0, 1, 0]
-    assert [*body.oddities.values()] == [0, 0, 0, 2]
+    assert [*title.oddities.values()] == [0, 0, 1, 0, 0]
+    assert [*body.oddities.values()] == [0, 0, 0, 2, 0]
     assert "1 of 4 repeat another" in str(title)
     assert "2 of 4 begin with" in str(body)
+    _, constructed = describe(conisi_dataset(titles, [*titles[:2], "not a dog", "no rain"]), build()).columns
+    assert constructed.oddities["equal the first column's text"] == 2
     (ids,) = describe([f"A-{n}" for n in range(9)], build()).columns
     assert ids.oddities["look like ids, not texts"] == 9

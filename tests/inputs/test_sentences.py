@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from st_contrastive.inputs import describe, load_pairs, load_sentences, streams, text_dataset
-from st_contrastive.inputs.row_filter import Reading, get_reading
+from st_contrastive.inputs.row_filter import RowCounts, get_row_counts
 from st_contrastive.inputs.segments import split_sentences
 from tests.inputs.files import write
 
@@ -55,7 +55,7 @@ def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
     rows.to_csv(tmp_path / "c.csv")
     data = load_sentences(tmp_path / "c.csv", column="body")
     assert data["sentence"][:6] == [word for word in words if word][:6]
-    assert get_reading(data).dropped["empty"] == 1
+    assert get_row_counts(data).dropped["empty"] == 1
     multiline = write(tmp_path / "m.csv", 'body\n"one\ntwo"\nthree\n')
     assert load_sentences(multiline)["sentence"][:] == ["one\ntwo", "three"]
     nested = write(tmp_path / "n.jsonl", '{"doc": {"body": "a", "id": 1}}\n{"doc": {"body": "b", "id": 2}}\n')
@@ -125,8 +125,8 @@ def test_sources_that_are_no_files(tmp_path):
 def test_every_row_is_kept_or_counted(rows):
     rows = [*rows, *(f"filler {n}" for n in range(len(rows) + 1))]  # most of them are new
     data = load_sentences(rows)
-    reading = get_reading(data)
-    assert reading.rows == len(rows) == len(data) + sum(reading.dropped.values())
+    counts = get_row_counts(data)
+    assert counts.rows == len(rows) == len(data) + sum(counts.dropped.values())
     assert data["sentence"][:] == list(dict.fromkeys(text for text in data["sentence"][:]))
     assert set(data["sentence"][:]) <= {row.strip().strip("\ufeff").strip() for row in rows}
     assert not any(text == "" for text in data["sentence"])
@@ -156,7 +156,7 @@ def test_documents_are_cut_into_sentences():
         "今天下雨。",
         "我们回家！！",
     ]
-    assert get_reading(data) == Reading(5, {"empty": 1, "repeated": 1, "repeated sentences": 1})
+    assert get_row_counts(data) == RowCounts(5, {"empty": 1, "repeated": 1, "repeated sentences": 1})
     german = ["Am 12. April kam er.", "Das ist z. B. ein Satz."]
     assert load_sentences([" ".join(german)], segment="de")["sentence"][:] == german
 
@@ -243,7 +243,7 @@ def test_documents_without_marks_that_end_a_sentence():
             with pytest.warns(UserWarning, match="2 documents were not cut"):
                 load_sentences([text, text + " 1", "A cat. A dog."], segment=segment)
             stream = load_sentences(Dataset.from_dict({"t": [text, text + " 1"]}), segment=segment, streaming=True)
-            with pytest.warns(UserWarning, match="not cut|was read once") as caught:
+            with pytest.warns(UserWarning, match="not cut|One pass over") as caught:
                 list(stream)
             assert any("2 documents were not cut" in str(each.message) for each in caught)
     load_sentences(["A cat sleeps", "It rains in the street", thai], segment="sentences")

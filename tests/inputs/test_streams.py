@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from st_contrastive.inputs import load_pairs, load_sentences
 
-pytestmark = pytest.mark.filterwarnings("ignore:source was read once")
+pytestmark = pytest.mark.filterwarnings("ignore:One pass over source")
 TYPES = Features({"t": Value("string"), "u": Value("string")})
 
 

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from transformers import TrainerCallback
 
 from st_contrastive import recipes
 from st_contrastive.cli import main
@@ -21,14 +22,13 @@ class KilledError(Exception):
     pass
 
 
-def kill_after_saving(trainer):
-    save = trainer._save_checkpoint
-
-    def then_kill(*args):
-        save(*args)
+class KilledAfterSaving(TrainerCallback):
+    def on_save(self, *args, **kwargs):
         raise KilledError
 
-    trainer._save_checkpoint = then_kill
+
+def kill_after_saving(trainer):
+    trainer.add_callback(KilledAfterSaving())
 
 
 @pytest.fixture(scope="module")

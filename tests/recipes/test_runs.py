@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from benchmarks import run as benchmark
 from st_contrastive import AuxiliaryMLMPretrainingLoss, inputs, recipes
 from st_contrastive.evaluation import STSEvaluator, compare_paired
-from st_contrastive.inputs.row_filter import get_reading
+from st_contrastive.inputs.row_filter import get_row_counts
 from st_contrastive.recipes import Recipe
 from st_contrastive.recipes import data as run_data
 from tests.cases import SENTENCES, WORDS
@@ -359,10 +359,10 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
     held_out = [body for body in TABLE["body"] if any(text in body for text in asked)]
     assert len(held_out) >= 40
     assert not any(part in trained for body in held_out for part in body.split(". "))
-    reading = get_reading(dataset)
+    counts = get_row_counts(dataset)
     parts = 3 if dataset.column_names == ["sentence"] and segment else 1  # of a document
-    dropped = reading.dropped
-    assert reading.rows - dropped.get("repeated", 0) - dropped["held out"] == len(dataset) / parts
+    dropped = counts.dropped
+    assert counts.rows - dropped.get("repeated", 0) - dropped["held out"] == len(dataset) / parts
 
 
 @pytest.mark.parametrize("segment", [{}, {"segment": "en"}])
@@ -433,7 +433,7 @@ def test_a_prompt_by_the_name_of_the_users_column(checkpoint, tmp_path):
     assert prompts == {"sentence": "query: ", "constructed": "query: "}
 
 
-@pytest.mark.filterwarnings("ignore:source was read once")
+@pytest.mark.filterwarnings("ignore:One pass over source")
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize(
     ("size", "epochs", "steps", "more", "expected"),
@@ -454,7 +454,7 @@ def test_epochs_limit_the_steps(checkpoint, tmp_path, is_stream, size, epochs, s
         assert free.set_initial_training_values(free.args, free.get_train_dataloader())[-1] == expected
 
 
-@pytest.mark.filterwarnings("ignore:source was read once", "ignore:The two texts of a row match only")
+@pytest.mark.filterwarnings("ignore:One pass over source", "ignore:The two texts of a row match only")
 def test_a_stream_of_pairs(checkpoint, tmp_path):
     stream = Dataset.from_dict(TABLE).to_iterable_dataset()
     given = {**SMALL, "model": str(checkpoint("bert")), "column": "title,body", "max_length": 16, "report_to": "none"}

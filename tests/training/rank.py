@@ -64,7 +64,7 @@ def fixed(self: TokenCorruption, input_ids: torch.Tensor, attention_mask: torch.
 
 
 def filled(self: ReplacedTokenDetector, features: dict, masked: CorruptedTokens) -> torch.Tensor:
-    """Not the generator's likeliest tokens: which of two nearly equal ones is that, rounding decides."""
+    """Replaces the generator's argmax, because rounding may decide between two nearly equal logits."""
     ids = features["input_ids"]
     return torch.where(masked.chosen, ids - 1, ids)
 
@@ -74,7 +74,7 @@ def gradients(case, bert, german, columns, dtype):
     options, count = GATHERING[case]
     torch.manual_seed(0)
     model = build(bert, dropout=False, pooling="mean").to(dtype)
-    with torch.no_grad():  # sentences far apart, or float32 is less exact than what is asked here
+    with torch.no_grad():  # spread the vectors: for similar sentences, float32 is less exact than the tolerance
         for parameter in model.parameters():
             if parameter.ndim == 2:
                 parameter *= 5
@@ -132,8 +132,7 @@ def check_gradients(bert, german):
             errors[part] = ((mine - theirs).norm() / theirs.norm()).item()
             assert errors[part] < (1e-4 if dtype == torch.float32 else 1e-7), (case, name, part, errors)
         for key, value in buffers.items():
-            if "keys" not in key:  # which have as many places a slot as the largest batch
-                torch.testing.assert_close(own_buffers[key], value, rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(own_buffers[key], value, rtol=1e-4, atol=1e-6)
         if queue is not None:
             for ours, theirs in zip(own_queue.keys_and_weights(), queue.keys_and_weights(), strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
@@ -215,7 +214,7 @@ def check_fit(bert, folder):
 
 
 def check_refused(bert, folder):
-    """A loss for each of two datasets, of which the ranks may have different ones; an encoder without DDP."""
+    """Refuses several losses, because ranks may use different ones in a step, and an encoder without DDP."""
     loss, data, _ = made("conisi", bert)
     losses = {"a": loss, "b": stc.SimCSELoss(loss.model)}
     trainer = ContrastiveTrainer(
