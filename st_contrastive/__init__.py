@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         TwinsLoss,
     )
 
-__version__ = "0.3.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     "AuxiliaryMLMPretrainingLoss",
