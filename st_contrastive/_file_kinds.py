@@ -8,7 +8,6 @@ import gzip
 import io
 import lzma
 import os
-import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -71,19 +70,6 @@ def require_model_files(name: str | os.PathLike[str]) -> None:
     for file in (*path.glob("*.json"), *path.glob("*.safetensors"), *path.glob("*.txt"), *path.glob("*/config.json")):
         if file.stat().st_size < 2**20:  # pointers and web pages are small, and real weights may have any first bytes
             require_plain_file(file)
-
-
-def is_in_hub_cache(name: str, *files: str) -> bool:
-    """Whether the hub's cache on this machine has one of the files of a model.
-
-    A name without an organisation may also be short for a model of sentence-transformers.
-    """
-    from huggingface_hub import try_to_load_from_cache
-
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or "--" in name or ".." in name:
-        return False
-    repositories = [name] if "/" in name else [name, f"sentence-transformers/{name}"]
-    return any(isinstance(try_to_load_from_cache(repo, file), str) for repo in repositories for file in files)
 
 
 def require_plain_file(path: str | os.PathLike[str]) -> None:

@@ -1,8 +1,9 @@
-"""Checkpoint names, and files that are written completely or not at all."""
+"""Names of checkpoints, the hub's cache, and files that are written completely or not at all."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,3 +37,16 @@ def complete_file(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def is_in_hub_cache(name: str, *files: str) -> bool:
+    """Whether the hub's cache on this machine has one of the files of a model.
+
+    A name without an organisation may also be short for a model of sentence-transformers.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or "--" in name or ".." in name:
+        return False
+    repositories = [name] if "/" in name else [name, f"sentence-transformers/{name}"]
+    return any(isinstance(try_to_load_from_cache(repo, file), str) for repo in repositories for file in files)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from st_contrastive._file_kinds import is_in_hub_cache
+from st_contrastive._files import is_in_hub_cache
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._user_errors import UserError, parse_path, parse_query, positive_number, user_error
 from st_contrastive.poolings import POOLINGS

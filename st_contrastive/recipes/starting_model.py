@@ -13,7 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
-from st_contrastive._file_kinds import is_in_hub_cache, require_model_files
+from st_contrastive._file_kinds import require_model_files
+from st_contrastive._files import is_in_hub_cache
 from st_contrastive.encoder.model_facts import get_encoder, is_causal, learned_positions
 from st_contrastive.methods import METHODS, Method
 from st_contrastive.poolings import PoolingName

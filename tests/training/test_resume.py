@@ -304,7 +304,7 @@ def test_resuming_after_the_first_epoch_of_a_stream_gives_a_warning(made, argume
         return ContrastiveTrainer(loss.model, arguments(**options), data.to_iterable_dataset(), loss=loss)
 
     run(max_steps=4).train()  # of three steps an epoch
-    with pytest.warns(UserWarning, match="checkpoint-4 is not from the first epoch"):
+    with pytest.warns(UserWarning, match="checkpoint-4 was saved after the first epoch"):
         run().train(resume_from_checkpoint=True)
     shutil.rmtree(Path(run().args.output_dir))
     run(max_steps=2).train()
