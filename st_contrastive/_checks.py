@@ -6,6 +6,7 @@ import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Set
 from importlib import import_module
+from itertools import takewhile
 from typing import Any
 
 #: Pattern for the names of splits that are held out from training.
@@ -66,6 +67,12 @@ def warn(message: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, and the next one after a colon; the class name if there is no message."""
+    """The first line of an error's message; the class name if there is no message.
+
+    The next line is added after a colon, and so are the items of a list.
+    """
     first, *others = str(error).strip().splitlines() or [type(error).__name__]
-    return f"{first} {others[0].strip()}" if first.endswith(":") and others else first
+    if first.endswith(":") and others:
+        return f"{first} {others[0].strip()}"
+    items = [line.strip() for line in takewhile(lambda line: line.lstrip().startswith("- "), others)]
+    return " ".join([first, *items])

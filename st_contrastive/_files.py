@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,8 +44,9 @@ def is_in_hub_cache(name: str, *files: str) -> bool:
     A name without an organisation may also be short for a model of sentence-transformers.
     """
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or "--" in name or ".." in name:
-        return False
     repositories = [name] if "/" in name else [name, f"sentence-transformers/{name}"]
-    return any(isinstance(try_to_load_from_cache(repo, file), str) for repo in repositories for file in files)
+    with suppress(HFValidationError):  # it can't be a name on the hub
+        return any(isinstance(try_to_load_from_cache(repo, file), str) for repo in repositories for file in files)
+    return False

@@ -18,7 +18,8 @@ def describe_result(result: Run, plan: RunPlan) -> str:
     }
     reason = f", because {result.reason}" if result.reason else "."
     size = sum(file.stat().st_size for file in plan.folder.glob("checkpoint-*/**/*") if file.is_file())
-    rest = f" Its checkpoints ({size / 1e6:,.0f} MB) are only needed to resume." if size else ""
+    use = "hold only models" if plan.training.get("save_only_model") else "are only needed to resume"
+    rest = f" Its checkpoints ({size / 1e6:,.0f} MB) {use}." if size else ""
     lines = [
         str(result),
         f"Saved in {plan.folder}: {names[str(result.saved)]}{reason}{rest}",

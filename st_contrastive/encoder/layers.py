@@ -28,7 +28,8 @@ def set_depth(config: PretrainedConfig, kept: Sequence[int]) -> None:
     """Change the configuration to that of an encoder with only the layers of these numbers."""
     config.num_hidden_layers = len(kept)  # Funnel, with its blocks of layers, raises NotImplementedError
     for name in ("layer_types", "attention_window"):  # some families have one entry per layer
-        if isinstance(entries := getattr(config, name, None), list):
+        entries = getattr(config, name, None)
+        if isinstance(entries, list) and len(entries) != len(kept):  # Mamba's follow the number of layers
             setattr(config, name, [entries[layer] for layer in kept])
 
 

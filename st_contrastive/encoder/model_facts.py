@@ -54,6 +54,11 @@ def text_module(model: nn.Module) -> Transformer:
             "which has dropout and returns token embeddings, followed by a Pooling. It starts with "
             f"{type(first).__name__} for the task {task!r}."
         )
+    if first.module_output_name != "token_embeddings":
+        raise TypeError(
+            f"model must return token embeddings to a Pooling, but its {type(first).__name__} returns "
+            f"{first.module_output_name}, as CLIP's does. Load a text encoder."
+        )
     if first.backend != "torch":
         raise TypeError(
             f"model has the backend {first.backend!r}, which can't be trained. Load it with backend='torch'."

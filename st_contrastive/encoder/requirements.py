@@ -56,6 +56,13 @@ def require_vocabulary(tokenizer: Any, rows: int | None, owner: str) -> None:
 def require_trainable(model: SentenceTransformer) -> None:
     """Refuse a model that training would not change, or would destroy."""
     require_unquantised(model)
+    disabled = [module for module in model.modules() if getattr(module, "disable_adapters", False) is True]
+    in_disabled = {id(weight) for module in disabled for weight in module.parameters()}
+    if disabled and all(id(weight) in in_disabled for weight in model.parameters() if weight.requires_grad):
+        raise ValueError(
+            "model has disabled adapters and no other trainable weight, so training would not change it. Call "
+            "model.enable_adapters()."
+        )
     if not any(weight.requires_grad for weight in model.parameters()):
         raise ValueError(
             "model has no trainable weight (requires_grad is False everywhere): only the loss's head would learn. Call "

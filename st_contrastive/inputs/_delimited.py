@@ -22,6 +22,7 @@ from st_contrastive._file_kinds import open_text
 from st_contrastive.inputs.faults import LABEL_NAME, LABEL_VALUES
 
 _SAMPLE = 100_000  # characters that are read to find the separator
+_HEAD_LINES = 20  # lines that determine the separator
 _FIRST = 250  # rows whose cells decide which columns hold texts
 _STREAMED = 10_000  # rows that are checked before a file is streamed
 _NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)([eE][-+]?\d+)?|true|false|nan", re.IGNORECASE)
@@ -87,7 +88,7 @@ class Delimited:
 def open_delimited(path: Path, suffix: str, pair: Sequence[str] = (), streaming: bool = False) -> Delimited:
     """Find out how a file must be read: its separator, its quotes and its heading.
 
-    The first line determines the separator. The file's ending determines how texts are quoted, unless the rows
+    The first lines determine the separator. The file's ending determines how texts are quoted, unless the rows
     contradict it. With ``streaming``, only the first 10,000 rows are checked.
 
     Args:
@@ -98,7 +99,7 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = (), streaming:
         lines = [line for line in file.read(_SAMPLE).splitlines() if line.strip() and not line.startswith("sep=")]
     # In many countries, spreadsheets write semicolons.
     order = ",;\t|" if suffix == ".csv" else "\t,;|"
-    separator = max(order, key=lambda mark: len(next(csv.reader(lines[:1], delimiter=mark), [])))
+    separator = max(order, key=lambda mark: _separator_score(lines, mark))
     is_quoted = suffix == ".csv" or separator != "\t"
     table = _with_heading(Delimited(path, separator, is_quoted))
     alternatives = [replace(table, is_quoted=True, is_escaped=True)]
@@ -168,6 +169,22 @@ def _generate(tables: Sequence[Delimited], features: Features, key: str) -> Iter
     for table in tables:
         for row in table.rows():
             yield {name: cell if is_read else None for name, cell, is_read in zip(features, row, are_read, strict=True)}
+
+
+def _separator_score(lines: list[str], mark: str) -> tuple[float, int, int]:
+    """How well a mark separates the first lines. The mark with the highest score is the separator.
+
+    Compared are, in this order: the share of lines with as many fields as the heading, the number of fields, and how
+    many marks in the heading are not followed by a space, as in prose. A mark that is not in the heading has 0.
+    """
+    try:
+        widths = [len(row) for row in csv.reader(lines[:_HEAD_LINES], delimiter=mark) if row]
+    except csv.Error:
+        widths = [len(row) for row in csv.reader(lines[:1], delimiter=mark)]
+    if not widths or widths[0] < 2:
+        return 0.0, 0, 0
+    without_space = lines[0].count(mark) - lines[0].count(f"{mark} ")
+    return widths.count(widths[0]) / len(widths), widths[0], without_space
 
 
 def _is_sentence(name: str) -> bool:

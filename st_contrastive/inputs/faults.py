@@ -18,7 +18,8 @@ PLACEHOLDERS = frozenset("NULL null None NaN nan NA <NA> N/A n/a #N/A".split())
 LABEL_VALUES = 3
 #: Names of columns that say which pairs belong together.
 LABEL_NAME = re.compile(
-    r"(gold_?)?(labels?|scores?)|(is_?)?(duplicates?|paraphrases?|match|same)|(\w+_)?(sim|similarity|relatedness)(_score)?",
+    r"(gold_?)?(labels?|scores?)|gold|qrels?|(is_?)?(duplicates?|paraphrases?|match|same|rel|relevant)|"
+    r"(\w+_)?(sim|similarity|relatedness|relevance)(_score)?",
     re.IGNORECASE,
 )
 _NEGATIVE_LABEL = re.compile(

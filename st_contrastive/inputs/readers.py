@@ -109,6 +109,11 @@ def load_pairs(
         {'sentence': 'Cats sleep.', 'other': 'They dream, too.'}
     """
     names = split_columns(columns)
+    if pairs == "first" and len(names) > 1 and names != ["title", "body"]:  # these are the default
+        raise ValueError(
+            f"pairs='first' reads one column of documents, got columns={columns!r}. Name one of them, or remove "
+            "pairs='first' to pair the two columns."
+        )
     if pairs == "columns":
         hint = ' To pair the first sentence of each document with the rest of it, pass pairs="first".'
         _require_two("columns", names, hint)

@@ -57,6 +57,7 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
         examples = (example for _, example in self.ex_iterable)
         with source_errors(row_filter.source):
             while batch := list(islice(examples, _BATCH)):
+                self._require_texts(batch, row_filter.counts["rows"])
                 columns = row_filter({name: [row.get(name) for row in batch] for name in row_filter.columns_to_read})
                 rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
                 count += len(rows)
@@ -68,6 +69,15 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
         row_filter.warn_of_rows()
         row_filter.require_rows(count)
         warn(f"One pass over {row_filter.source} is complete: {row_filter}. Empty and repeated rows were dropped.")
+
+    def _require_texts(self, batch: list[dict[str, Any]], first_row: int) -> None:
+        for number, row in enumerate(batch, first_row):
+            for column in self.row_filter.columns:
+                if not isinstance(value := row.get(column), (str, type(None))):
+                    raise ValueError(
+                        f"{self.row_filter.source}: row {number} of column {column!r} is not a text but {value!r:.80}. "
+                        "Convert it in the stream's map method."
+                    )
 
     def _init_state_dict(self) -> dict[str, Any]:
         self._state_dict = {"rows": 0, "type": type(self).__name__}

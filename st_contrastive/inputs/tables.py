@@ -39,6 +39,8 @@ _NOT_READ = frozenset(
     ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
     ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split()
 )
+#: How many rows of a stream show the types of its columns.
+_STREAM_HEAD = 100
 _SPLIT = re.compile(rf"(train|{HELD_OUT})(set)?([-_]?\d.*)?")
 _NAME = "rename it to end in {}, and pass column=... to choose the column of sentences."
 #: For each kind of file: patterns that must not match most of its lines, and the error messages.
@@ -122,7 +124,8 @@ def read_table(
         paths = [glob.escape(os.path.abspath(file)) for file in files]
         options = {"encoding": "utf-8-sig"} if kind == "text" else {}
         table = load_dataset(kind, key, data_files=paths, split="train", streaming=streaming, **options)
-        if kind == "json" and any("timestamp" in name for name in column_types(table).values()):
+        types_or_row = repr(table.features or next(iter(table), {}))  # a stream has no types
+        if kind == "json" and any(mark in types_or_row for mark in ("timestamp[", "datetime.")):  # also inside objects
             return read_lines(files, kind, key, streaming, without_dates(table.features))
         return table
 
@@ -274,7 +277,10 @@ def column_types(table: Any) -> dict[str, str]:
     """Types of a table's columns as they are called in its Features, for example "list of string"."""
     if table.features is None:  # a stream
         kinds = {str: "string", list: "list of string", int: "int64", float: "float64", datetime: "timestamp"}
-        return {name: kinds.get(type(value), type(value).__name__) for name, value in next(iter(table), {}).items()}
+        first: dict[str, Any] = {}  # the first value of each column that is not None
+        for row in islice(table, _STREAM_HEAD):
+            first |= {name: value for name, value in row.items() if first.get(name) is None}
+        return {name: kinds.get(type(value), type(value).__name__) for name, value in first.items()}
     return {name: _type_name(kind) for name, kind in table.features.items()}
 
 
@@ -311,8 +317,11 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
         for row in islice(table, 100):
             lengths.update({choice: len(row[choice] or "") for choice in choices})
         longest, *others = [choice for choice, _ in lengths.most_common()]
-        pair = f", or a title and its body, such as columns={f'{others[0]},{longest}'!r}" if others else ""
-        remedy = f"Name one, such as column={longest!r}{pair}."
+        names = [[longest], [others[0], longest]] if others else [[longest]]
+        # A name with a comma can only be passed in a list.
+        one, *two = (repr(",".join(part) if "," not in "".join(part) else part) for part in names)
+        pair = f", or a title and its body, such as columns={two[0]}" if two else ""
+        remedy = f"Name one, such as column={one}{pair}."
     holds = "holds" if columns else "has no column of text, only"
     raise ValueError(f"{argument}{name} {holds} {_found_columns(table)}. {remedy}")
 

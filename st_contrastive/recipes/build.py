@@ -54,6 +54,11 @@ def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
         raise ValueError("model is missing: name the encoder to start from, a folder or a hub name.")
     if texts is None:
         raise ValueError("data is missing: name the training text.")
+    if not isinstance(run.model, (str, os.PathLike)):
+        raise ValueError(
+            f"model must be a folder or a name on the hub, got {type(run.model).__name__}. To train a loaded model, "
+            "use ContrastiveTrainer."
+        )
     replacement = None if run.antonyms is None else AntonymReplacement(run.antonyms)
 
     arguments = _training_arguments(plan)
@@ -113,10 +118,14 @@ def _training_arguments(plan: RunPlan) -> Any:
     defaults["hub_strategy"] = "end"  # publish only the weights chosen at the end
     if not torch.accelerator.is_available():
         defaults |= {"use_cpu": True, "dataloader_pin_memory": False}  # without use_cpu, bf16 is refused
+    if dev is None and settings.get("eval_steps") not in (None, plan.recipe.settings.get("eval_steps")):
+        warn(f"eval_steps={settings['eval_steps']} has no effect without dev.")
     if dev is None or settings.get("eval_steps", 0) is None:
         settings.pop("eval_steps", None)
     if dev is not None:
-        steps, kind = settings.get("eval_steps", 125), settings.get("eval_strategy", "steps")
+        saving = settings.get("save_strategy", "steps")
+        steps = settings.get("eval_steps", 125)
+        kind = settings.get("eval_strategy", saving if saving == "epoch" else "steps")
         metric = "eval_corpus_ndcg@10" if dev == "corpus" else "eval_dev_spearman"
         defaults |= {"eval_strategy": kind, "eval_steps": steps, "save_strategy": kind, "save_steps": steps}
         defaults |= {"save_total_limit": 2, "metric_for_best_model": metric, "greater_is_better": True}

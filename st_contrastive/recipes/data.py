@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -78,21 +79,25 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     whole = run.dev == "corpus" and run.pairs is None  # hold out whole documents before splitting the others
     segment = None if whole else run.segment
     dataset = read_texts(run.data, run.column, segment=segment, pairs=run.pairs, repeats=run.repeats)
+    if "other" in dataset.column_names and run.pairs is None and "constructed" in method.columns:
+        dataset = set_row_counts(dataset.rename_column("other", "constructed"), get_row_counts(dataset))
     if "other" in dataset.column_names:
         _require_column("other", "column" if run.pairs is None else "pairs", run, method)
     return _hold_out(dataset, run) if run.dev == "corpus" else (dataset, evaluator)
 
 
 @contextmanager
-def _naming_dev(dev: str) -> Iterator[None]:
+def _naming_dev(dev: Any) -> Iterator[None]:
     """Add dev to error messages, with a workaround if it can't be loaded."""
     try:
         yield
     except (OSError, TypeError, ValueError) as error:
         remedy = " Name a file of graded pairs as dev, or turn dev off with dev=none." if dev == "stsb" else ""
-        if nearest := get_close_matches(dev, DEV_WORDS, n=1, cutoff=0.7) if dev not in DEV_WORDS else ():
+        is_unknown = isinstance(dev, str) and dev not in DEV_WORDS
+        if nearest := get_close_matches(dev, DEV_WORDS, n=1, cutoff=0.7) if is_unknown else ():
             remedy = f" Did you mean dev={nearest[0]!r}?"
-        raise ValueError(f"dev={dev!r:.80}: {first_line(error)}{remedy}") from error
+        what = repr(str(dev)) if isinstance(dev, (str, os.PathLike)) else f"a {type(dev).__name__}"
+        raise ValueError(f"dev={what:.80}: {first_line(error)}{remedy}") from error
 
 
 def _require_absent(where: str, **settings: Any) -> None:

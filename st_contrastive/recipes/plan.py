@@ -193,7 +193,7 @@ class RunPlan:
             field.name: value
             for field in dataclasses.fields(self.run)
             if (value := getattr(self.run, field.name)) is not None
-            and (value != field.default or field.name in self.recipe.settings)
+            and (field.default is None or value != field.default or field.name in self.recipe.settings)
             and field.name not in ("recipe", "loss")
         }
         return {**run, **self.training, **self.loss}

@@ -25,6 +25,7 @@ from st_contrastive.recipes.starting_model import has_pooling
 from st_contrastive.training import ContrastiveTrainer, interpolate_weights
 from st_contrastive.training.card import add_to_card, describe_start, original_card, public_settings, run_text
 from st_contrastive.training.loss_state import checkpoint_to_resume
+from st_contrastive.training.same_run import require_initial_weights
 
 #: The file of settings that each run writes into its output folder.
 PLAN_FILE = "run.yaml"
@@ -117,6 +118,8 @@ class _RecipeRun:
             if plan.run.stage1 is not None:  # stage 1 trains the network
                 warnings.filterwarnings("ignore", message=".*starts with an untrained network")
             self.trainer = build_trainer(plan)
+        if resumed is not None and plan.run.stage1 is None and (plan.run.dev, plan.run.mix) != (None, None):
+            require_initial_weights(self.trainer.model, checkpoint_to_resume(resumed, plan.resume or True))
         self.original_card = original_card(self.trainer.model)
         texts: Any = self.trainer.train_dataset
         if resumed is None and "other" in texts.column_names and plan.run.pairs is None:

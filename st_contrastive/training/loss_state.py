@@ -138,8 +138,8 @@ def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
         return checkpoint
     if not whole:
         raise FileNotFoundError(
-            f"resume_from_checkpoint: none of the {len(steps)} checkpoints in output_dir {run} is complete. Begin "
-            "without resume_from_checkpoint."
+            f"resume_from_checkpoint: none of the {len(steps)} checkpoints in output_dir {run} is complete. They may "
+            "have been saved with save_only_model=True. Train again in another folder, without resume_from_checkpoint."
         )
     latest = max(whole, key=lambda entry: (entry / TRAINER_STATE_NAME).stat().st_mtime)
     if latest != whole[0]:  # two runs used this folder, or copying changed the times

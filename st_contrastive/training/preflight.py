@@ -91,14 +91,17 @@ def _host_options(run: TrainingRun) -> Iterator[Finding]:
         )
     if run.trainer.model_init is not None:
         yield ValueError(
-            "model_init makes a model for each run, but the loss already has a model. Build both for each run."
+            "model_init, and so hyperparameter_search, is not supported, because a loss is built with its model. Build "
+            "a model, a loss and a ContrastiveTrainer for each trial."
         )
 
 
-def _slow_precision(run: TrainingRun) -> Iterator[Finding]:
+def _unsuitable_precision(run: TrainingRun) -> Iterator[Finding]:
     is_emulated = run.args.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
     if run.args.bf16 and is_emulated:
         yield UserWarning("bf16=True makes a step at least ten times as long: this CPU has no bfloat16. Remove it.")
+    if run.args.fp16 and run.args.device.type == "cpu":
+        yield UserWarning("fp16=True has no effect on a CPU: training uses float32. Remove it.")
 
 
 def _sharded_encoder(run: TrainingRun) -> Iterator[Finding]:
@@ -330,7 +333,7 @@ def _blank_and_repeated_rows(run: TrainingRun) -> Iterator[Finding]:
 ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _ignored_arguments,
     _host_options,
-    _slow_precision,
+    _unsuitable_precision,
     _sharded_encoder,
     _unread_max_length,
     _converted_checkpoint,
@@ -391,16 +394,19 @@ def _changed_model(run: TrainingRun) -> Iterator[Finding]:
 
 
 def _optimizer_without_the_loss(run: TrainingRun) -> Iterator[Finding]:
-    if not run.trainer.has_users_optimizer:
+    """Find parameters of the losses that the optimizer does not have. The Trainer adds them to its own optimizer."""
+    groups = run.trainer.optimizer.param_groups if run.trainer.optimizer is not None else []
+    if not groups:
         return
-    stepped = {id(weight) for group in run.trainer.optimizer.param_groups for weight in group["params"]}
+    stepped = {id(weight) for group in groups for weight in group["params"]}
     trained = {
         name: weight for loss in run.losses for name, weight in owned_state(loss).items() if weight.requires_grad
     }
     if absent := [name for name, weight in trained.items() if id(weight) not in stepped]:
         yield ValueError(
-            f"optimizers: the optimizer is missing {len(absent)} parameter(s) of the loss, such as {absent[0]}. Build "
-            "it from [p for p in loss.parameters() if p.requires_grad], which includes the model's parameters."
+            f"The optimizer is missing {len(absent)} parameter(s) of the loss, such as {absent[0]}. Build it from [p "
+            "for p in loss.parameters() if p.requires_grad], which includes the model's parameters, and pass it as "
+            "optimizers=(optimizer, None). With optimizer_cls_and_kwargs, the Trainer only adds the model's."
         )
 
 

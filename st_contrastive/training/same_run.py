@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from sentence_transformers import SentenceTransformer
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
 from st_contrastive._checks import warn
 from st_contrastive.training.fingerprints import describe_dropout, describe_tokenizer, encoder_fingerprint, name_of
+from st_contrastive.training.loss_state import load_record
 from st_contrastive.training.prompts import simplest
 from st_contrastive.training.run_parts import by_name, module_settings
 
@@ -68,6 +70,16 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "best_by": _describe_scores(trainer),
     }
     return json.loads(json.dumps(record, default=name_of))  # type: ignore[no-any-return]
+
+
+def require_initial_weights(model: SentenceTransformer, checkpoint: Path) -> None:
+    """Raise a ValueError if a model is not the one that the run of a checkpoint started from."""
+    record = load_record(checkpoint)
+    if record and record["initial_weights"] != encoder_fingerprint(model):
+        raise ValueError(
+            f"model has other weights than the start of the run that resume_from_checkpoint {checkpoint} continues. "
+            "The score before training and the mixture need the initial weights: name that model."
+        )
 
 
 def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> None:

@@ -103,7 +103,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self._published: str | None = None  # the folder that is being uploaded
         self._uploaded: list[tempfile.TemporaryDirectory[str]] = []  # links to checkpoints that are being uploaded
         super().__init__(*args, **kwargs)
-        self.has_users_optimizer = self.optimizer is not None
         self._resumed_from: Path | None = None
         self._resumed_record: dict[str, Any] = {}
         self._limit_max_length()
@@ -189,6 +188,11 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         if isinstance(dataset, dict) and not hasattr(dataset, "_sentence_transformers_preprocessed"):
             # sentence-transformers adds a column to each part in place, which are the user's Datasets.
             has_streams = any(isinstance(part, IterableDataset) for part in dataset.values())
+            if has_streams and dataset_name == "train":
+                raise ValueError(
+                    "train_dataset: sentence-transformers can't train on several data sets if one is a stream. Load "
+                    "them whole, or pass a single stream."
+                )
             kind = IterableDatasetDict if has_streams else DatasetDict
             dataset = kind({name: copy.copy(part) for name, part in dataset.items()})
         return super().preprocess_dataset(dataset, dataset_name)

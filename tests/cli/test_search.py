@@ -129,6 +129,8 @@ def test_every_row_with_text_is_searched_under_its_number(search, tmp_path, mode
     ("words", "queries"),
     [
         (["milk"], ["milk"]),
+        (["Öl"], ["Öl"]),
+        ([".NET", "冷却", "x" * 97], [".NET", "冷却", "x" * 97]),
         (["TCP/IP", "late trains"], ["TCP/IP", "late trains"]),
         (["client/server", "and/or", "x"], ["client/server", "and/or", "x"]),
         (["--dry-run option"], ["--dry-run option"]),

@@ -9,6 +9,7 @@ import pytest
 from datasets import Dataset
 
 from st_contrastive.inputs import load_graded_pairs, load_pairs, load_sentences, load_translations
+from st_contrastive.inputs._delimited import open_delimited
 from st_contrastive.inputs.row_filter import get_row_counts
 from tests.inputs.files import write
 
@@ -47,6 +48,17 @@ def test_rows_with_too_few_fields_and_empty_ones_beyond_the_heading(tmp_path):
     data = load_sentences(write(tmp_path / "b.csv", padded), column="body")
     assert data["sentence"][:] == ["a", "b", "c"]
     assert get_row_counts(data).rows == 3
+
+
+@pytest.mark.parametrize(
+    ("heading", "row", "names"),
+    [("Nr;Maße (B, H, T);Text", "1;1 x 2;Schraube", ["Nr", "Maße (B, H, T)", "Text"]),
+     ("name;text, lang", "Teil;Schraube, verzinkt", ["name", "text, lang"]),
+     ("id,a;b", '1,"x;y"', ["id", "a;b"]), ("id, text", "1, a cat", ["id", "text"])],
+)  # fmt: skip
+def test_rows_decide_on_the_separator_too(tmp_path, heading, row, names):
+    path = write(tmp_path / "a.csv", f"{heading}\n{row}\n{row}\n")
+    assert open_delimited(path, ".csv").names == tuple(names)
 
 
 def test_repeated_column_names(tmp_path):

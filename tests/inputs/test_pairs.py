@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 
@@ -260,6 +262,19 @@ def test_what_the_model_can_not_tell_apart(build):
     cut = ["the cat sleeps " * 4 + word for word in ("the", "cat")]
     (column,) = describe([*cut, "the cat"], model).columns
     assert (column.alike, column.unknown) == (1, 0)
+
+
+def test_dates_inside_objects_stay_texts(tmp_path):
+    rows = [{"doc": {"title": f"2020-01-0{day}", "body": f"diary {day}"}} for day in range(1, 9)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    pairs = load_pairs(tmp_path / "d.jsonl", columns=("doc.title", "doc.body"))
+    assert pairs[0] == {"sentence": "2020-01-01", "other": "diary 1"}
+
+
+def test_graded_relevance_is_a_label():
+    rows = {"query": list("abcdefgh"), "passage": list("ijklmnop"), "relevance": [0, 1, 2, 3] * 2}
+    with pytest.raises(ValueError, match="column 'relevance' is '0' in row 0 and '1' in row 1"):
+        load_pairs(Dataset.from_dict(rows), columns=("query", "passage"))
 
 
 def test_titles_that_repeat_ids_and_bodies_that_begin_with_their_title(build):

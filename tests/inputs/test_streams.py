@@ -36,6 +36,18 @@ def kept(stream):
     return [*dict.fromkeys(row["t"] for row in stream if row["t"])]
 
 
+def test_values_that_are_not_texts():
+    def rows(value):
+        yield from ({"t": None if row == 0 else value if row == 7 else f"row {row}"} for row in range(9))
+
+    kept_rows = load_sentences(IterableDataset.from_generator(rows, gen_kwargs={"value": None}), column="t")
+    assert len(texts(kept_rows)) == 7  # also of a stream whose first text is missing
+    for value in (7.5, 0, False):
+        stream = load_sentences(IterableDataset.from_generator(rows, gen_kwargs={"value": value}), column="t")
+        with pytest.raises(ValueError, match=f"row 7 of column 't' is not a text but {value}"):
+            texts(stream)
+
+
 @pytest.mark.parametrize("size", [1, 5, 30])
 def test_every_epoch_has_the_order_of_the_stream(stream, size):
     shuffled = stream.shuffle(seed=3, buffer_size=size)

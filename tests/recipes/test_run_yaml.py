@@ -99,6 +99,16 @@ def test_another_test_set_is_refused(checkpoint, tmp_path, monkeypatch):
     assert run.trainer.state.global_step == 4
 
 
+def test_scores_and_mixtures_need_the_initial_weights(folder):
+    """A checkpoint's model would be compared with itself."""
+    given = {**GIVEN, "output_dir": "mixed", "mix": 0.5}
+    with pytest.raises(KilledError):
+        recipes.run(RECIPE, on_trainer=kill_after_saving, **given)
+    with pytest.raises(ValueError, match="model has other weights than the start"):
+        recipes.run(RECIPE, resume_from_checkpoint=True, **{**given, "model": "mixed/checkpoint-2"})
+    assert recipes.run(RECIPE, resume_from_checkpoint=True, **given).saved == "mixture"
+
+
 def test_a_loss_that_does_not_describe_itself_is_compared(folder):
     loss = Recipe("", "tests.losses_of_ones_own:Shrinking", {})
     given = {**GIVEN, "output_dir": "own", "factor": 0.5}

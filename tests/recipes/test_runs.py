@@ -7,8 +7,10 @@ import math
 import random
 import shutil
 from itertools import pairwise, product
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -314,6 +316,10 @@ def test_a_saved_model_keeps_its_pooling_and_length(build, tmp_path):
         ("infocse-bert-large", {"stage1": {"split_layer": 8}}, "stage1 has split_layer 8, and the second stage 6"),
         ("infocse-bert-base", {"tied_head": True, "stage1": {"tied_head": False}}, "stage1 has tied_head False"),
         ("mini-simcse", {"learning_rate": "fast"}, "learning_rate must be of type float"),
+        ("mini-simcse", {"model": torch.nn.Linear(2, 2)}, "model must be a folder .*got Linear"),
+        ("mini-simcse", {"dev": Path("/no/such")}, "dev='/no/such': source /no/such does not exist"),
+        ("mini-simcse", {"dev": Dataset.from_dict({"a": ["b"]})}, "dev=a Dataset: .*sentence1"),
+        ("mini-simcse", {"pairs": "first", "column": "a,b"}, "pairs='first' reads one column"),
     ],
 )
 def test_bad_input(checkpoint, tmp_path, recipe, given, match):
@@ -397,9 +403,11 @@ def test_two_columns_are_pairs(checkpoint, tmp_path, monkeypatch):
     with_comma = {**given, "data": Dataset.from_dict({"a": TABLE["title"], "a,b": TABLE["body"], "b": TABLE["title"]})}
     trainer = recipes.trainer("simcse-bert-base", column=["a,b"], **with_comma)
     assert trainer.train_dataset.column_names == ["sentence"]
-    for loss, column in product(("conisi", "twins", "infocse"), ("title,body", ("title", "body"))):
+    for loss, column in product(("twins", "infocse"), ("title,body", ("title", "body"))):
         with pytest.raises(ValueError, match=f"column=.*simcse, momentum.*{loss}"):
             recipes.trainer(f"mini-{loss}", column=column, **given)
+    with pytest.raises(ValueError, match='constructed sentences needs strategy="given"'):
+        recipes.trainer("mini-conisi", column="title,body", **given)
     for more, match in (
         ({"column": "title,body", "segment": "de"}, "segment"),
         ({"column": ("title", "body", "title")}, "two names"),
@@ -483,10 +491,31 @@ def test_what_is_warned_of(checkpoint, tmp_path, monkeypatch):
     given = {**SMALL, "data": SENTENCES, "output_dir": tmp_path, "model": str(checkpoint("bert"))}
     with pytest.warns(UserWarning, match="max_length is 96.* 64 tokens"):
         recipes.trainer("own-text", **given)
+    with pytest.warns(UserWarning, match="eval_steps=1 has no effect without dev"):
+        recipes.trainer("mini-simcse", **given, eval_steps=1)
     visible = property(lambda self: 1 if self._n_gpu == 1 else 2)
     monkeypatch.setattr(SentenceTransformerTrainingArguments, "n_gpu", visible)
     with pytest.warns(UserWarning, match="torchrun"):
         assert recipes.trainer("simcse-bert-base", **given).args.train_batch_size == 4
+
+
+def test_texts_may_be_an_array(checkpoint, tmp_path):
+    given = {**SMALL, "output_dir": tmp_path / "out", "model": str(checkpoint("bert")), "data": np.array(SENTENCES)}
+    assert recipes.run("mini-simcse", **given).trainer.train_dataset["sentence"][:] == SENTENCES
+
+
+def test_two_columns_are_the_sentences_of_conisi(checkpoint, tmp_path):
+    data = Dataset.from_dict({"text": SENTENCES, "opposite": [f"not {text}" for text in SENTENCES]})
+    given = {**SMALL, "output_dir": tmp_path, "model": str(checkpoint("bert")), "data": data}
+    trainer = recipes.trainer("mini-conisi", **given, column="text,opposite", strategy="given")
+    assert trainer.train_dataset.column_names == ["sentence", "constructed"]
+
+
+def test_scores_follow_the_epochs_of_the_checkpoints(checkpoint, tmp_path):
+    (tmp_path / "dev.csv").write_text("sentence1,sentence2,score\na cat,a dog,1\nrain,the rain,4\n")
+    given = {**SMALL, "output_dir": tmp_path, "model": str(checkpoint("bert")), "data": SENTENCES}
+    trainer = recipes.trainer("mini-simcse", **{**given, "dev": tmp_path / "dev.csv", "save_strategy": "epoch"})
+    assert trainer.args.eval_strategy == trainer.args.save_strategy == "epoch"
 
 
 @pytest.mark.parametrize("name", ["README.md", "run.yaml"])

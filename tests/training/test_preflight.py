@@ -65,11 +65,16 @@ def test_a_loss_of_another_model(build, of, sentences):
         of(losses, model, datasets).train()
 
 
-def test_an_optimizer_without_the_losses_parameters(build, of):
+def test_an_optimizer_without_the_losses_parameters(build, of, arguments):
     loss = stc.SimCSELoss(build())
     optimizer = torch.optim.AdamW(loss.model.parameters())
     with pytest.raises(ValueError, match=r"is missing 2 parameter\(s\) of the loss, such as head\..*loss.parameters"):
         of(loss, optimizers=(optimizer, None)).train()
+    given = {"optimizer_cls_and_kwargs": (torch.optim.AdamW, {"lr": 0.1})}
+    data = stc.text_dataset(["a cat", "a dog"])
+    trainer = ContrastiveTrainer(loss.model, arguments(), data, loss=loss, **given)
+    with pytest.raises(ValueError, match=r"is missing 2 parameter\(s\) of the loss"):
+        trainer.train()
     before = state_of(loss)
     whole = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad])
     of(loss, optimizers=(whole, None)).train()
@@ -175,8 +180,33 @@ def test_options_of_the_host_that_train_something_else(build, of, arguments, sen
     with pytest.raises(ValueError, match=r"auto_find_batch_size.*mini_batch_size"):
         of(stc.SimCSELoss(build()), auto_find_batch_size=True)
     options = {"args": arguments(), "train_dataset": stc.text_dataset(sentences), "loss": stc.SimCSELoss}
-    with pytest.raises(ValueError, match="model_init makes a model for each run"):
+    with pytest.raises(ValueError, match="hyperparameter_search, is not supported"):
         ContrastiveTrainer(**options, model_init=lambda: build())
+
+
+def test_fp16_on_a_cpu(build, of):
+    with pytest.warns(UserWarning, match="fp16=True has no effect on a CPU"):
+        of(stc.SimCSELoss(build()), fp16=True)
+
+
+def test_several_data_sets_can_not_be_streams(build, of):
+    data = {"a": stc.text_dataset(["a cat", "a dog"]).to_iterable_dataset()}
+    with pytest.raises(ValueError, match="if one is a stream"):
+        of(stc.SimCSELoss(build()), data=data)
+
+
+def test_disabled_adapters(build):
+    peft = pytest.importorskip("peft")
+    model = build()
+    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+    model.disable_adapters()
+    for trainable in (False, True):
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(trainable and "lora_" in name)
+        with pytest.raises(ValueError, match=r"disabled adapters.*model.enable_adapters\(\)"):
+            stc.SimCSELoss(model)
+    model.enable_adapters()
+    stc.SimCSELoss(model)
 
 
 @pytest.mark.filterwarnings("error:bf16=True makes")
