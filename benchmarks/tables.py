@@ -295,11 +295,12 @@ def merging() -> str:
     """What own-text brought at higher learning rates and shares of the trained weights, by corpus: means of seeds."""
     runs = merging_runs()
     corpora = [*CHOOSING, *CONFIRMING]
-    groups = runs.groupby(["kind", "rate", "share", "corpus"])
+    setting = ["encoder", "kind", "rate", "share"]
+    groups = runs.groupby([*setting, "corpus"])
     means, sizes = groups[["gain", "gain with bm25"]].mean(), groups.size()
     table = []
-    for (kind, rate, share), part in sorted(means.groupby(level=["kind", "rate", "share"]), key=_merging_order):
-        found = part.droplevel(["kind", "rate", "share"])
+    for (encoder, kind, rate, share), part in sorted(means.groupby(level=setting), key=_merging_order):
+        found = part.droplevel(setting)
         cells = [
             ", ".join(f"{gain:+.1f}" for gain in found.loc[name]) if name in found.index else "" for name in corpora
         ]
@@ -308,15 +309,17 @@ def merging() -> str:
         name = (
             f"{rate:g}, Model Stock" if share == STOCK else f"{rate:g}, {'soup, ' if kind == 'soup' else ''}{share:g}"
         )
-        seeds = sizes.loc[kind, rate, share].reindex(corpora).fillna(0).astype(int)
+        if encoder != "all-MiniLM-L6-v2":
+            name = f"{encoder}, {name}"
+        seeds = sizes.loc[encoder, kind, rate, share].reindex(corpora).fillna(0).astype(int)
         table.append([name, "/".join(map(str, seeds)), *cells])
     return markdown(["rate, share", "seeds", *CHOOSING, "their mean with BM25", *CONFIRMING], table)
 
 
-def _merging_order(group: tuple[tuple[str, float, float], pd.DataFrame]) -> tuple[bool, str, float, float]:
-    """The recipe's learning rate first, then whole runs, soups and Model Stock."""
-    (kind, rate, share), _ = group
-    return rate > RECIPE_RATE, {"whole": "1", "soup": "2", "stock": "3"}[kind], rate, share
+def _merging_order(group: tuple[tuple[str, str, float, float], pd.DataFrame]) -> tuple[str, bool, str, float, float]:
+    """By encoder, with the recipe's learning rate first, then whole runs, soups and Model Stock."""
+    (encoder, kind, rate, share), _ = group
+    return encoder, rate > RECIPE_RATE, {"whole": "1", "soup": "2", "stock": "3"}[kind], rate, share
 
 
 def every_table() -> dict[str, str]:

@@ -129,9 +129,8 @@ def _plan(args: argparse.Namespace) -> RunPlan:
     from st_contrastive.recipes.run import PLAN_FILE
 
     options, text = {**args.options, **_loss_options(args.rest)}, ""
+    losses = [options.get("loss")]
     without_value = [name for name, value in options.items() if value == _NO_VALUE]
-    if ":" in str(options.get("loss")) and "" not in sys.path:
-        sys.path.append("")  # the user's loss may be in the current folder
     for file in args.files:
         if file in names() and not Path(file).exists():
             raise UserError(f"{file} is a recipe, not a file of settings: type --recipe {file}.")
@@ -139,13 +138,14 @@ def _plan(args: argparse.Namespace) -> RunPlan:
             text = Path(file).expanduser().read_text(encoding="utf-8")
             written = parse(text)
         folder = Path(file).expanduser().resolve().parent
-        has_output = isinstance(written, Mapping) and "output_dir" in written
+        written = written if isinstance(written, Mapping) else {}  # from_yaml refuses other contents
+        losses.append(written.get("loss"))
         is_resumed = Path(file).name == PLAN_FILE and "resume_from_checkpoint" in options
         # run.yaml omits output_dir: it is the folder that holds the file.
-        if not has_output and (is_resumed or [*folder.glob("checkpoint-*"), *folder.glob("stage1")]):
+        if "output_dir" not in written and (is_resumed or [*folder.glob("checkpoint-*"), *folder.glob("stage1")]):
             options.setdefault("output_dir", str(folder))
-        if isinstance(written, Mapping) and ":" in str(written.get("loss")) and "" not in sys.path:
-            sys.path.append("")
+    if any(":" in str(loss) for loss in losses) and "" not in sys.path:
+        sys.path.append("")  # the user's loss may be in the current folder
     with user_error(TypeError, ValueError, prefix="".join(f"{file}: " for file in args.files)):
         plan = RunPlan.from_yaml(text, {name: value for name, value in options.items() if value != _NO_VALUE}
                                  | dict.fromkeys(without_value))  # fmt: skip

@@ -198,8 +198,8 @@ def _files_in(folder: Path) -> list[Path]:
     splits = {match[1] for name in names if (match := _SPLIT.fullmatch(name))}
     if splits - {"train"}:
         raise ValueError(
-            f"source {folder} holds the splits {', '.join(sorted(splits))}. Name the file to train on, or pass "
-            "datasets.load_dataset(folder, split=...)."
+            f"source {folder} holds the splits {', '.join(sorted(splits))}. Name one file or, in Python, "
+            "pass datasets.load_dataset(folder, split=...)."
         )
     if others := [_shown(file, folder) for file in parts if file not in files]:
         shown = ", ".join(others[:5]) + ", ..." * (len(others) > 5)
