@@ -92,7 +92,7 @@ class Comparison:
 
         The rule was chosen on benchmarks/results: 240 changes of judge.jsonl, and the runs of own_text.jsonl. Of 19
         changes that gained 1 point or more in judged search, it accepts 12. Among these, it accepts none that got worse
-        beyond chance. On CF, a corpus measured later, it accepts six sets of weights that did. With the interval of
+        beyond chance. On CF, a corpus measured later, it accepts ten sets of weights that did. With the interval of
         nDCG@10 instead of the lead, it would accept 4 of the 19. Without the lead, it would accept twice as many
         changes, with a mean of +0.8 instead of +1.4.
         """
