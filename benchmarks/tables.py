@@ -243,8 +243,8 @@ def verdicts() -> str:
 def _decided(runs: pd.DataFrame, where: str = "") -> str:
     better, refused = (runs[(runs["decision"] == "better") == called]["gain"] for called in (True, False))
     return (
-        f"{len(better)} of {len(runs)} runs better: {where}{(better > 0).sum()} gained and {(better < 0).sum()} lost, "
-        f"at most {-better.min():.1f}. Of the others, {(refused > 0).sum()} gained and {(refused < 0).sum()} lost."
+        f"{len(better)} of {len(runs)} runs better: {where}{(better > 0).sum()} gained and {(better < 0).sum()} lost "
+        f"up to {-better.min():.1f} points. Of the others, {(refused > 0).sum()} gained and {(refused < 0).sum()} lost."
     )
 
 

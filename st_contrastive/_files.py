@@ -1,4 +1,4 @@
-"""Names of checkpoints, the hub's cache, and files that are written completely or not at all."""
+"""Finds checkpoints by name, also in the hub's cache, and writes files completely or not at all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def complete_file(path: Path) -> Iterator[Path]:
 
 
 def is_in_hub_cache(name: str, *files: str) -> bool:
-    """Whether the hub's cache on this machine has one of the files of a model.
+    """Whether the hub's cache on this machine holds any of these files of a model.
 
     A name without an organisation may also be short for a model of sentence-transformers.
     """
@@ -47,6 +47,6 @@ def is_in_hub_cache(name: str, *files: str) -> bool:
     from huggingface_hub.errors import HFValidationError
 
     repositories = [name] if "/" in name else [name, f"sentence-transformers/{name}"]
-    with suppress(HFValidationError):  # it can't be a name on the hub
+    with suppress(HFValidationError):  # the hub has no such names
         return any(isinstance(try_to_load_from_cache(repo, file), str) for repo in repositories for file in files)
     return False

@@ -61,8 +61,8 @@ class AntonymReplacement(_WordNetEdit):
     of speech and takes the word's case. "a" and "an" before it are adapted. Words that are more often a form of another
     word ("cities", "lost") stay, as do function words, negations and names. A name is a capitalised word inside a
     sentence, or a first word that is followed by a capitalised word. A text in which no word has an antonym is returned
-    unchanged; ``ConIsILoss(strategy="given")`` then takes another sentence. 67 % of 3,000
-    whole sentences from Wikipedia have one, and 42 % of the lines of ``wiki1m_for_simcse.txt``.
+    unchanged; ``ConIsILoss(strategy="given")`` then takes another sentence. 67 % of
+    3,000 whole sentences from Wikipedia have one, and 42 % of the lines of ``wiki1m_for_simcse.txt``.
 
     Args:
         rate: share of the words with an antonym that are replaced. max(1, round(rate * words)) are drawn at random. The

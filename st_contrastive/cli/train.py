@@ -185,7 +185,7 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
 
     first = plan.first_stage()
     is_stage1 = first is not None and Path(trainer.args.output_dir) == first.folder
-    if not progress.is_watching:  # a stage 1 that is finished is not announced
+    if not progress.is_watching:  # once per run, with the first stage that trains
         print(_notes(plan), end="")
     if first is not None:
         print("Stage 1:" if is_stage1 else "Stage 2:")

@@ -68,7 +68,7 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
                 yield from rows
         row_filter.warn_of_rows()
         row_filter.require_rows(count)
-        warn(f"One pass over {row_filter.source} is complete: {row_filter}. Empty and repeated rows were dropped.")
+        warn(f"One pass over {row_filter.source} is complete: {row_filter}. Rows with such a fault were dropped.")
 
     def _require_texts(self, batch: list[dict[str, Any]], first_row: int) -> None:
         for number, row in enumerate(batch, first_row):

@@ -124,10 +124,15 @@ def read_table(
         paths = [glob.escape(os.path.abspath(file)) for file in files]
         options = {"encoding": "utf-8-sig"} if kind == "text" else {}
         table = load_dataset(kind, key, data_files=paths, split="train", streaming=streaming, **options)
-        types_or_row = repr(table.features or next(iter(table), {}))  # a stream has no types
-        if kind == "json" and any(mark in types_or_row for mark in ("timestamp[", "datetime.")):  # also inside objects
+        if kind == "json" and _has_dates(table):
             return read_lines(files, kind, key, streaming, without_dates(table.features))
         return table
+
+
+def _has_dates(table: Any) -> bool:
+    """Whether a column, or a field of an object in it, is read as dates: by its type or, in a stream, its first row."""
+    types_or_row = repr(table.features or next(iter(table), {}))
+    return "timestamp[" in types_or_row or "datetime." in types_or_row
 
 
 def source_name(source: Source) -> str:

@@ -395,10 +395,9 @@ def _changed_model(run: TrainingRun) -> Iterator[Finding]:
 
 def _optimizer_without_the_loss(run: TrainingRun) -> Iterator[Finding]:
     """Find parameters of the losses that the optimizer does not have. The Trainer adds them to its own optimizer."""
-    groups = run.trainer.optimizer.param_groups if run.trainer.optimizer is not None else []
-    if not groups:
+    if run.trainer.optimizer is None:
         return
-    stepped = {id(weight) for group in groups for weight in group["params"]}
+    stepped = {id(weight) for group in run.trainer.optimizer.param_groups for weight in group["params"]}
     trained = {
         name: weight for loss in run.losses for name, weight in owned_state(loss).items() if weight.requires_grad
     }
