@@ -15,7 +15,7 @@ from scipy import stats
 
 from benchmarks import RESULTS
 from benchmarks.lines import BASELINE, ENCODERS, ROOT, runs_of
-from benchmarks.merging import RECIPE_RATE
+from benchmarks.merging import LOWEST_RATE
 from benchmarks.own_text import CHANGES
 from benchmarks.picture import LANGUAGE_MODEL, trained_encoder
 from benchmarks.picture import main as draw_pictures
@@ -277,8 +277,9 @@ def figures() -> set[str]:
     for part in (judged[gains], means, runs.dropna(subset="bm25 interval")[["bm25", "bm25 interval"]]):
         found |= {f"{abs(value):.1f}" for value in part.to_numpy().ravel()}
     merged = merging_runs()
-    means = merged.groupby(["kind", "rate", "share", "corpus"])[["gain", "interval"]].mean()
-    for part in (merged[["gain", "interval"]], means):
+    gains = ["gain", "interval", "gain with bm25", "interval with bm25"]
+    means = merged.groupby(["encoder", "kind", "rate", "share", "corpus"])[gains].mean()
+    for part in (merged[gains], means):
         found |= {f"{abs(value):.1f}" for value in part.to_numpy().ravel()}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
 
@@ -317,9 +318,9 @@ def merging() -> str:
 
 
 def _merging_order(group: tuple[tuple[str, str, float, float], pd.DataFrame]) -> tuple[str, bool, str, float, float]:
-    """By encoder, with the recipe's learning rate first, then whole runs, soups and Model Stock."""
+    """By encoder, with the lowest learning rate first, then whole runs, soups and Model Stock."""
     (encoder, kind, rate, share), _ = group
-    return encoder, rate > RECIPE_RATE, {"whole": "1", "soup": "2", "stock": "3"}[kind], rate, share
+    return encoder, rate > LOWEST_RATE, {"whole": "1", "soup": "2", "stock": "3"}[kind], rate, share
 
 
 def every_table() -> dict[str, str]:
