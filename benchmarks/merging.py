@@ -2,9 +2,9 @@
 
     python -m benchmarks.merging data/retrieval/scifact --keep weights --bf16
 
-The folder holds a set in BEIR's form, as :mod:`benchmarks.own_text` reads it. Every run is the recipe ``own-text`` with
-a learning rate and a seed. Its weights are mixed with those of the start (``share``: the part of the trained weights),
-and each mixture is judged by the test queries, alone and with BM25, and by ``CorpusEvaluator``.
+The folder holds a set in BEIR's form, as :mod:`benchmarks.own_text` reads it. Every run has the settings of its rows,
+with a learning rate and a seed. Its weights are mixed with those of the start (``share``: the part of the trained
+weights), and each mixture is judged by the test queries, alone and with BM25, and by ``CorpusEvaluator``.
 
 Two runs of half the steps are also averaged: ``soup`` mixes their mean with the start, and ``stock`` takes the share of
 each weight matrix from the angle between the two displacements (Model Stock, arXiv 2403.19522):
@@ -27,15 +27,15 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from benchmarks import RESULTS, provenance
-from benchmarks.own_text import Search, half_interval, read
+from benchmarks.own_text import SETTINGS, Search, half_interval, read
 from benchmarks.run import append
 from st_contrastive import recipes
 from st_contrastive.evaluation import CorpusEvaluator, compare_paired
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
 SHARES = (0.2, 0.3, 0.5)
-#: The learning rate of the recipe, which is judged as it is.
-RECIPE_RATE = 1e-5
+#: The lowest learning rate, whose runs are judged as they are.
+LOWEST_RATE = RATES[0]
 #: Which two seeds make the soup of each seed.
 PAIRS = {1: (1, 2), 2: (2, 3), 3: (3, 1)}
 Weights = Mapping[str, Tensor]
@@ -46,7 +46,8 @@ def train(model_name: str, table: str, rate: float, seed: int, bf16: bool, half:
     with tempfile.TemporaryDirectory() as folder:
         trainer: Any = recipes.trainer(
             "own-text", model=model_name, data=table, column=["title", "body"], dev="corpus", seed=seed, bf16=bf16,
-            learning_rate=rate, output_dir=folder, report_to="none", eval_strategy="no", save_strategy="no",
+            output_dir=folder, report_to="none", eval_strategy="no", save_strategy="no",
+            **{**SETTINGS, "learning_rate": rate},
         )  # fmt: skip
         if half:
             steps = -(-len(trainer.train_dataset) // trainer.args.train_batch_size) * trainer.args.num_train_epochs
@@ -129,8 +130,8 @@ def runs(args: argparse.Namespace, done: set[tuple[Any, ...]]) -> Iterator[dict[
 
         for seed in args.seeds:
             for rate in args.rates:
-                names = [("whole", share) for share in (SHARES if rate != RECIPE_RATE else (0.5, 1.0))]
-                if rate != RECIPE_RATE:
+                names = [("whole", share) for share in (SHARES if rate != LOWEST_RATE else (0.5, 1.0))]
+                if rate != LOWEST_RATE:
                     names += [("soup", share) for share in SHARES] + [("stock", None)]
                 for kind, share in names:
                     if kind not in args.kinds:

@@ -8,8 +8,8 @@ test queries over all documents, title and text, with the encoder only, and "tra
 ``CorpusEvaluator`` on held-out documents, "decision" its decision on the trained weights, "mixed decision" its decision
 on the half mixture.
 
-A row is the recipe own-text with other settings (ROWS), or changed before training (CHANGES): candidates for a better
-recipe, and runs that should harm.
+A row is one run at a low learning rate (SETTINGS: what the recipe own-text was before it became a soup), with other
+settings (ROWS), or changed before training (CHANGES): candidates for a better recipe, and runs that should harm.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ from st_contrastive.evaluation import BM25, Judgement, compare_paired, mix
 from st_contrastive.inputs.segments import split_sentences
 from st_contrastive.training import interpolate_weights
 
-#: Settings of each row, in place of those of the recipe own-text.
+#: Settings of all rows, in place of those of the recipe own-text.
+SETTINGS: dict[str, Any] = {
+    "learning_rate": 1e-5, "max_steps": 150, "num_train_epochs": 5, "soup": None, "mix": None
+}  # fmt: skip
+#: Settings of each row, in place of these.
 ROWS: dict[str, dict[str, Any]] = {
     "untrained": {},
     "own-text": {},
@@ -181,7 +185,7 @@ def untrained(model_name: str, search: Search) -> dict[str, Any]:
 def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf16: bool) -> dict[str, Any]:
     """Train one row, and judge the start, the trained weights and half a mixture of both."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"column": ["title", "body"], **ROWS.get(row, {})}
+        settings = {**SETTINGS, "column": ["title", "body"], **ROWS.get(row, {})}
         trainer: Any = recipes.trainer(
             "own-text", model=model_name, data=table, dev="corpus", seed=seed, output_dir=folder, report_to="none",
             bf16=bf16, eval_strategy="no", save_strategy="no", **settings,

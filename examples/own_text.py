@@ -24,7 +24,7 @@ run = recipes.run("own-text", model=name, data=table, column=("title", "body"), 
 # Did it help?
 if run.collapsed:
     sys.exit(f"Nothing was saved: {run.collapsed}")
-print(f"nDCG@10 before {run.before:.3f}, after {run.after:.3f}, mixed {run.mixed:.3f}")
+print(f"nDCG@10 before {run.before:.3f}, after {run.after:.3f}")
 saved = "encoder that you started from" if run.saved == "start" else f"{run.saved} weights"
 print(f"Saved in {output}: the {saved}.")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
-from st_contrastive._arguments import PositiveShare, Share
+from st_contrastive._arguments import Count, PositiveShare, Share
 from st_contrastive.methods import METHODS
 from st_contrastive.poolings import POOLINGS, PoolingName
 
@@ -59,10 +59,11 @@ class RunSettings:
         "STS Benchmark), or corpus, a test on documents held out of --data. The best weights are saved, which may be "
         "the initial ones",
     )
+    soup: Count | None = _setting(
+        "N", "train N times, with the seeds SEED, SEED+1 and so on, and average the N sets of weights"
+    )
     mix: PositiveShare | None = _setting(
-        "SHARE",
-        "also score a weighted average of the trained weights (this share) and the initial weights; without --dev, "
-        "save the average",
+        "SHARE", "save a weighted average of the trained weights (this share) and the initial weights"
     )
     stage1: Mapping[str, Any] | str | None = _setting(
         "SETTINGS", 'infocse: settings to change for the first stage, such as "{learning_rate: 1e-4}"'

@@ -19,11 +19,11 @@ _BYTES_PER_SECOND = 2e8
 class Progress(TrainerCallback):
     """Prints a line for each of the Trainer's logs and, after ten steps, how long the run will take.
 
-    One object is used for all stages of a run.
+    One object is used for all stages of a run, and for all runs of a soup.
 
     Args:
         is_silent: print nothing.
-        final_scores: how many times a model is scored after the last step.
+        is_scored: whether the result of training is scored.
 
     Attributes:
         has_begun: whether the checks before the first step are over.
@@ -33,11 +33,11 @@ class Progress(TrainerCallback):
         'step 5/20  loss 0.5'
     """
 
-    def __init__(self, *, is_silent: bool = False, final_scores: int = 0) -> None:
-        self.is_silent, self.final_scores = is_silent, final_scores
+    def __init__(self, *, is_silent: bool = False, is_scored: bool = False) -> None:
+        self.is_silent, self.is_scored = is_silent, is_scored
         self.has_begun = False
         self._trainer: Any = None
-        self._is_last = True
+        self._is_last, self._runs_after = True, 0
         self._started, self._first_step, self._scoring = 0.0, 0, 0.0
         self._terms: dict[str, torch.Tensor] = {}
 
@@ -46,9 +46,14 @@ class Progress(TrainerCallback):
         """Whether a stage has been passed to :meth:`watch`."""
         return self._trainer is not None
 
-    def watch(self, trainer: Any, *, is_last: bool = True) -> None:
-        """Print the lines of this Trainer from now on. ``is_last`` is False if another stage follows."""
-        self._trainer, self._terms, self._is_last = trainer, {}, is_last
+    def watch(self, trainer: Any, *, is_last: bool = True, runs_after: int = 0) -> None:
+        """Print the lines of this Trainer from now on.
+
+        Args:
+            is_last: False if another stage follows.
+            runs_after: how many runs of a soup follow, with as many steps.
+        """
+        self._trainer, self._terms, self._is_last, self._runs_after = trainer, {}, is_last, runs_after
         trainer.add_callback(self)
 
     def line(self, state: TrainerState, logs: dict[str, Any], left: float | None = None, metric: str = "") -> str:
@@ -87,8 +92,9 @@ class Progress(TrainerCallback):
             seconds = time.monotonic() - self._started + left + scores * self._scoring
             if model is not None:
                 size = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-                seconds += (3 * saves + 1) * size / _BYTES_PER_SECOND
-            self._print(state, f"{steps} steps take about {_duration(seconds)}, with scores and checkpoints.")
+                seconds += (1 + self._runs_after) * (3 * saves + 1) * size / _BYTES_PER_SECOND
+            runs = f"{self._runs_after + 1} runs of " if self._runs_after else ""
+            self._print(state, f"{runs}{steps} steps take about {_duration(seconds)}, with scores and checkpoints.")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Print the line. The caller prints the scores before and after training."""
@@ -99,13 +105,13 @@ class Progress(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Announce the last scores, because they take long and print nothing meanwhile."""
         self.has_begun = self._is_last  # the second stage has not been checked yet
-        if self._final_scoring > 1:
+        if self._final_scoring > 1 and not self._runs_after:
             self._print(state, f"Scoring the trained weights takes about {_duration(self._final_scoring)}.")
 
     @property
     def _final_scoring(self) -> float:
         """The seconds for the scores after the last step, which only the last stage has."""
-        return self.final_scores * self._scoring if self._is_last else 0.0
+        return self._scoring if self.is_scored and self._is_last else 0.0
 
     def _exact(self, name: str, logged: float) -> float:
         """The mean of a term since the last log. The logged value is rounded to four decimals."""
@@ -120,7 +126,8 @@ class Progress(TrainerCallback):
 
     def _seconds_left(self, state: TrainerState) -> float | None:
         """The seconds until the model is saved, at the pace so far. None before the first step."""
-        done, steps = state.global_step - self._first_step, state.max_steps - state.global_step
+        done = state.global_step - self._first_step
+        steps = (1 + self._runs_after) * state.max_steps - state.global_step
         if not self.has_begun or not done:
             return None
         return (time.monotonic() - self._started) / done * steps + self._final_scoring

@@ -17,7 +17,7 @@ def describe_result(result: Run, plan: RunPlan) -> str:
         "start": "the encoder that the run started from, unchanged",
     }
     reason = f", because {result.reason}" if result.reason else "."
-    size = sum(file.stat().st_size for file in plan.folder.glob("checkpoint-*/**/*") if file.is_file())
+    size = sum(file.stat().st_size for file in plan.folder.glob("**/checkpoint-*/**/*") if file.is_file())
     use = "hold only models" if plan.training.get("save_only_model") else "are only needed to resume"
     rest = f" Its checkpoints ({size / 1e6:,.0f} MB) {use}." if size else ""
     lines = [
@@ -61,7 +61,7 @@ def _another_try(result: Run, plan: RunPlan) -> str:
         if by_bm25.low <= 0:
             advice = "try BM25, although its effect on this test is within chance:"
         return f"{advice} {gain}. Compare with and without --bm25 on your own queries: {command}"
-    if {result.after, result.mixed} <= {result.before, None}:
+    if result.after in (result.before, None):
         return "the score has not changed: train for more steps, or with a higher --learning_rate, in another folder."
     rate: Any = plan.training.get("learning_rate", 5e-5)
     mix = "" if plan.run.mix is not None else " or --mix 0.5"

@@ -100,8 +100,7 @@ def _train(args: argparse.Namespace) -> int:
     from st_contrastive.cli.next_step import describe_result
 
     plan = _plan(args)
-    final_scores = 0 if plan.run.dev is None else 1 if plan.run.mix is None else 2
-    progress = Progress(is_silent=args.verbose, final_scores=final_scores)
+    progress = Progress(is_silent=args.verbose, is_scored=plan.run.dev is not None)
     try:
         print(_describe_plan(plan), flush=True)
         result = recipes.run_plan(
@@ -185,12 +184,15 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
 
     first = plan.first_stage()
     is_stage1 = first is not None and Path(trainer.args.output_dir) == first.folder
+    others = [] if is_stage1 else [other.folder for other in plan.other_soup_runs()]
+    number = others.index(Path(trainer.args.output_dir)) + 2 if Path(trainer.args.output_dir) in others else 1
     if not progress.is_watching:  # once per run, with the first stage that trains
         print(_notes(plan), end="")
-    if first is not None:
+    if first is not None and number == 1:
         print("Stage 1:" if is_stage1 else "Stage 2:")
     prompts, limit = trainer.data_collator.prompts, trainer.max_length
-    print(describe(trainer.train_dataset, trainer.model, prompt=prompts, max_length=limit), flush=True)
+    if number == 1:  # the runs of a soup read the same data
+        print(describe(trainer.train_dataset, trainer.model, prompt=prompts, max_length=limit))
     if isinstance(trainer.evaluator, CorpusEvaluator):
         documents, questions = len(trainer.evaluator.answers), len(trainer.evaluator.queries)
         print(
@@ -198,7 +200,9 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
             "document (nDCG@10, 0 to 100).",
             flush=True,
         )
+    if others:
+        print(f"Run {number} of {len(others) + 1}, seed {trainer.args.seed}:", flush=True)
     if not progress.is_silent:
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
-    progress.watch(trainer, is_last=not is_stage1)
+    progress.watch(trainer, is_last=not is_stage1, runs_after=len(others) + 1 - number)

@@ -46,8 +46,11 @@ def trainer(
     return build_trainer(RunPlan.from_recipe(recipe, {**overrides, "data": data, "output_dir": output_dir}))
 
 
-def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
-    """The Trainer of a plan. If the plan has two stages, the Trainer of the second."""
+def build_trainer(plan: RunPlan, *, dataset: Dataset | None = None) -> ContrastiveTrainer:
+    """The Trainer of a plan. If the plan has two stages, the Trainer of the second.
+
+    ``dataset`` is the training data of a Trainer of the same plan, if there is one, to avoid reading it again.
+    """
     run, method = plan.run, plan.method
     texts = run.data if run.translations is None else run.translations
     if run.model is None:
@@ -62,8 +65,10 @@ def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
     replacement = None if run.antonyms is None else AntonymReplacement(run.antonyms)
 
     arguments = _training_arguments(plan)
-    with arguments.main_process_first(desc="reading"):  # the other processes of a node find the cached tables
-        dataset, evaluator = read_data(run, method)
+    is_prepared, evaluator = dataset is not None, None
+    if dataset is None:
+        with arguments.main_process_first(desc="reading"):  # the other processes of a node find the cached tables
+            dataset, evaluator = read_data(run, method)
     if arguments.max_steps > 0 and "num_train_epochs" in plan.training:
         arguments.max_steps = _limit_steps(arguments, dataset)
 
@@ -86,7 +91,9 @@ def build_trainer(plan: RunPlan) -> ContrastiveTrainer:
         )
     loss = method.loss_class(model, **loss_options)
 
-    if replacement is not None:
+    if is_prepared:
+        pass
+    elif replacement is not None:
         dataset = method.dataset(dataset, replacement, seed=arguments.seed)
     elif fraternal is not None:
         dataset = method.dataset(dataset, fraternal=fraternal)
@@ -113,13 +120,16 @@ def _limit_steps(arguments: TrainingArguments, dataset: Dataset | IterableDatase
 
 def _training_arguments(plan: RunPlan) -> Any:
     """The Trainer's arguments: the plan's, and defaults for runs that are evaluated or published."""
-    settings, dev = dict(plan.training), plan.run.dev
+    settings = dict(plan.training)
+    # The runs of a soup are averaged at their last step, so none of their steps is scored.
+    dev = plan.run.dev if (plan.run.soup or 1) == 1 else None
     defaults: dict[str, Any] = {"logging_steps": 10, "logging_nan_inf_filter": False}  # the filter logs NaN as 0
     defaults["hub_strategy"] = "end"  # publish only the weights chosen at the end
     if not torch.accelerator.is_available():
         defaults |= {"use_cpu": True, "dataloader_pin_memory": False}  # without use_cpu, bf16 is refused
     if dev is None and settings.get("eval_steps") not in (None, plan.recipe.settings.get("eval_steps")):
-        warn(f"eval_steps={settings['eval_steps']} has no effect without dev.")
+        reason = "without dev" if plan.run.dev is None else "in a soup, whose runs are averaged at their last step"
+        warn(f"eval_steps={settings['eval_steps']} has no effect {reason}.")
     if dev is None or settings.get("eval_steps", 0) is None:
         settings.pop("eval_steps", None)
     if dev is not None:

@@ -40,9 +40,9 @@ PRETRAINING = Recipe("", "pretraining", {})
 #: If the first setting is set, the recipe's value of the second is dropped. It would end the run early, or ignore the
 #: antonyms.
 _REPLACED = {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps", "antonyms": "strategy"}
-#: Settings of the second stage that the first one does not use.
-_SECOND_STAGE = frozenset(
-    "dev mix eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub stage1 "
+#: Settings that neither a first stage nor the other runs of a soup use.
+_ONLY_OF_RESULT = frozenset(
+    "dev mix soup eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub stage1 "
     "output_dir".split()
 )
 #: Values of dev that are not a file.
@@ -133,7 +133,7 @@ class RunPlan:
         _require_one_network(stage1, settings)
         run = {name: value for name, value in settings.items() if name in RUN and value is not None}
         run |= {"recipe": chosen.name or None, "loss": chosen.loss, "stage1": stage1}
-        check_arguments(RunSettings, {name: run[name] for name in ("mix", "antonyms") if name in run})
+        check_arguments(RunSettings, {name: run[name] for name in ("mix", "soup", "antonyms") if name in run})
         return cls(
             RunSettings(**run),
             {name: value for name, value in settings.items() if name in TRAINING and name not in RUN},
@@ -213,9 +213,19 @@ class RunPlan:
             return None
         known = setting_types(find_method(PRETRAINING.loss))
         shared = {name: value for name, value in self.settings().items()
-                  if name in known and name not in _SECOND_STAGE}  # fmt: skip
+                  if name in known and name not in _ONLY_OF_RESULT}  # fmt: skip
         folder = {"output_dir": self.folder / "stage1", "resume_from_checkpoint": bool(self.resume)}
         return RunPlan.from_recipe(PRETRAINING, {**shared, **self.run.stage1, **folder})
+
+    def other_soup_runs(self) -> list[RunPlan]:
+        """The plans of the runs whose weights are averaged with those of this run. Each has its own seed and folder."""
+        training = {name: value for name, value in self.training.items() if name not in _ONLY_OF_RESULT}
+        other = replace(self, run=replace(self.run, dev=None, mix=None, soup=None, stage1=None), training=training)
+        seed = self.training.get("seed", TrainingArguments.seed)
+        return [
+            other.with_settings(seed=seed + number, output_dir=self.folder / f"run{number + 1}")
+            for number in range(1, self.run.soup or 1)
+        ]
 
     def to_yaml(self) -> str:
         """The settings as a file that ``st-contrastive train`` reads in any folder.
@@ -247,8 +257,8 @@ class RunPlan:
         """Changed settings that a resumed run must keep, as (old value, new value) by name.
 
         This compares the settings that the Trainer does not compare: the settings of a first stage, which may be
-        finished, and the arguments of a loss without ``get_config_dict``. Only the last part of an absolute path is
-        compared, because folders may be moved.
+        finished, the number of runs in a soup, and the arguments of a loss without ``get_config_dict``. Only the last
+        part of an absolute path is compared, because folders may be moved.
         """
         return refused_changes(other._compared_settings(), self._compared_settings())
 
@@ -261,6 +271,7 @@ class RunPlan:
             compared = {**defaults, **first.settings(), "dev": "corpus" if self.run.dev == "corpus" else None}
             for name in first.method.loss_class.may_change:
                 compared.pop(name, None)
+        compared["soup"] = self.run.soup or 1
         if not hasattr(self.method.loss_class, "get_config_dict"):
             compared |= {**loss_arguments(self.method), **self.loss}
         return {

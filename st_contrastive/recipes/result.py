@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ class Run:
 
     Attributes:
         trainer: the Trainer of the last stage.
-        scores: with ``dev``, the score of each set of weights: "start", "trained" (the best step) and "mixture".
+        scores: with ``dev``, the scores of "start", and of "trained" or, with ``mix``, "mixture".
         saved: the name of the saved weights. None if the run collapsed.
         collapsed: how the run collapsed, or None.
         judgements: with ``dev="corpus"``, the results per question for each set of weights.
@@ -43,21 +42,13 @@ class Run:
 
     @property
     def after(self) -> float | None:
-        """The score of the trained weights."""
-        return self.scores.get("trained")
-
-    @property
-    def mixed(self) -> float | None:
-        """The score of the mixture."""
-        return self.scores.get("mixture")
+        """The score of the trained weights, or with ``mix`` of the mixture."""
+        return None if self.compared is None else self.scores[self.compared]
 
     @property
     def compared(self) -> str | None:
-        """Name of the weights that are compared with the start: the saved ones, or the best of the rejected ones."""
-        if self.saved in self.scores and self.saved != "start":
-            return self.saved
-        trained = {name: score for name, score in self.scores.items() if name != "start"}
-        return max(trained, key=lambda name: _or_lowest(trained[name])) if trained else None
+        """Name of the weights that are compared with the start: "trained" or "mixture". None without scores."""
+        return next((name for name in self.scores if name != "start"), None)
 
     @property
     def comparison(self) -> Comparison | None:
@@ -132,7 +123,3 @@ class Run:
             content["scores_with_bm25"] = {name: score for name, score in mixed.items() if score is not None}
         with complete_file(folder / VERDICT_FILE) as partial:
             partial.write_text(to_json(content) + "\n", encoding="utf-8")
-
-
-def _or_lowest(score: float) -> float:
-    return -math.inf if math.isnan(score) else score

@@ -49,10 +49,14 @@ def run(
     Stage 1 is saved in ``output_dir/stage1``. It uses the run's settings, with the changes that the recipe and
     ``stage1={...}`` make for it. If ``auxiliary`` is set, to a folder or to None, there is no stage 1.
 
-    ``mix`` is the share of the trained weights in a mixture with the initial weights. With ``dev``, the start, the
-    trained weights and the mixture are scored, and the best of them is saved. With ``dev="corpus"``, the start is saved
-    unless the trained weights or the mixture are better by ``Comparison.decision``. ``output_dir/verdict.json`` holds
-    the scores and the verdict. Without ``dev``, the mixture is saved, or the trained weights if there is no ``mix``.
+    With ``soup=N``, N runs start from the same weights with the seeds ``seed``, ``seed + 1`` and so on, each with all
+    steps. Their weights are averaged (model soups, Wortsman et al., 2022). Other runs than the first keep their
+    checkpoints in ``output_dir/run2`` and so on. With ``mix``, the trained weights are averaged with the initial ones:
+    ``mix`` is the share of the trained weights.
+
+    With ``dev``, the start and the result of training are scored, and the better one is saved. With ``dev="corpus"``,
+    the start is saved unless the result is better by ``Comparison.decision``. ``output_dir/verdict.json`` holds the
+    scores and the verdict. Without ``dev``, the result is saved.
 
     ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"`` resumes
     from the newest checkpoint, if there is one. The settings must stay the same, except that steps and epochs may grow,
@@ -95,7 +99,7 @@ class _RecipeRun:
         on_trainer: Callable[[ContrastiveTrainer], None],
         on_score: Callable[[float, float], None],
     ) -> None:
-        self.plan = plan
+        self.plan = self.last_stage = plan
         self.on_trainer, self.on_score = on_trainer, on_score
         self.trainer: ContrastiveTrainer
         self.candidates = _Candidates()
@@ -154,15 +158,13 @@ class _RecipeRun:
                 return
         # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
         folder = str(first.folder)
-        self.trainer = build_trainer(self.plan.with_settings(model=folder, auxiliary=folder))
+        self.last_stage = self.plan.with_settings(model=folder, auxiliary=folder)
+        self.trainer = build_trainer(self.last_stage)
         self._begin(self.trainer)
 
     def train(self) -> None:
-        """Train the last stage, and load its best weights."""
-        resume = self.plan.resume
-        if resume is True:  # a run that was killed before its first checkpoint has none
-            resume = any(self.plan.folder.glob("checkpoint-*/trainer_state.json"))
-        self.trainer.train(resume_from_checkpoint=resume or None)
+        """Train the last stage, load its best weights, and average them with those of the other runs of a soup."""
+        _train(self.trainer, self.plan.resume)
         if self.candidates.scores:
             metric, before = self.trainer.evaluator.primary_metric, self.candidates.scores["start"]  # type: ignore[union-attr]
             self.trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, f"eval_{metric}": before})
@@ -170,15 +172,23 @@ class _RecipeRun:
             logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
         self.trainer.save_state()
         self.collapsed = self.trainer.collapsed
+        for number, plan in enumerate(self.last_stage.other_soup_runs(), start=1):
+            if self.collapsed:
+                return
+            other = build_trainer(plan, dataset=self.trainer.train_dataset)
+            self._begin(other)
+            _train(other, bool(self.plan.resume))
+            self.collapsed = other.collapsed
+            weights = {name: weight.to("cpu", copy=True) for name, weight in other.model.state_dict().items()}
+            interpolate_weights(self.trainer.model, weights, number / (number + 1))
 
     def judge(self) -> None:
-        """Score the trained weights and the mixture, and load the weights to save."""
+        """Score the trained weights, mixed with the start if ``mix`` is set, and load the weights to save."""
         # This removes the wrapper for bf16 or fp16 from the model, because the start was scored without one.
         self.trainer.accelerator.unwrap_model(self.trainer.model, keep_fp32_wrapper=False)
-        self.candidates.add("trained", self.trainer)
         if self.plan.run.mix is not None:
             interpolate_weights(self.trainer.model, self.candidates.weights["start"], self.plan.run.mix)
-            self.candidates.add("mixture", self.trainer)
+        self.candidates.add("trained" if self.plan.run.mix is None else "mixture", self.trainer)
         self.saved = self.candidates.best()
         if self.candidates.scores:  # the card holds the last score, of weights that may not be saved
             evaluator: Any = self.trainer.evaluator
@@ -238,6 +248,13 @@ class _RecipeRun:
     def _begin(self, trainer: ContrastiveTrainer) -> None:
         trainer.add_callback(self.recorder)
         self.on_trainer(trainer)
+
+
+def _train(trainer: ContrastiveTrainer, resume: bool | str) -> None:
+    """Train, from a checkpoint if ``resume`` names one. True names the newest one of the Trainer's folder."""
+    if resume is True:  # a run that was killed before its first checkpoint has none
+        resume = any(Path(trainer.args.output_dir or "").glob("checkpoint-*/trainer_state.json"))
+    trainer.train(resume_from_checkpoint=resume or None)
 
 
 class _Candidates:

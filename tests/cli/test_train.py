@@ -143,13 +143,13 @@ def test_own_text_gives_a_verdict_question_by_question(words, tmp_path, capsys, 
     lines = capsys.readouterr().out.splitlines()
     (compared,) = (line for line in lines if "questions" in line and "interval" in line)
     assert re.search(r"\d+ find their document higher than before and \d+ lower", compared)
-    assert any(re.match(r"12 steps take about \d+ (s|min)", line) for line in lines)
+    assert any(re.match(r"2 runs of 12 steps take about \d+ (s|min)", line) for line in lines)
     assert any(re.match(r"Test: \d+ sentences of \d+ held-out documents", line) for line in lines)
     verdict = json.loads((tmp_path / "out" / "verdict.json").read_text())
     assert lines[-1] == f"VERDICT: {verdict['verdict']}"
     assert verdict["reason"] in lines[-3]
     assert verdict["gain"]["low"] <= verdict["gain"]["mean"] <= verdict["gain"]["high"]
-    assert verdict["scores"].keys() == verdict["scores_with_bm25"].keys() == {"start", "trained", "mixture"}
+    assert verdict["scores"].keys() == verdict["scores_with_bm25"].keys() == {"start", "mixture"}
     command = shlex.split(lines[-2].rpartition(": ")[2])
     assert command[:3] == ["st-contrastive", "search", str(path)]
     parsed = cli.parse(command[1:])
@@ -179,15 +179,17 @@ def advice():
 
 
 def scores(*values):
-    return dict(zip(("start", "trained", "mixture"), values, strict=False))
+    return dict(zip(("start", "trained"), values, strict=True))
 
 
 @pytest.mark.parametrize(
     ("values", "mix", "expected"),
-    [((0.5, 0.5), None, "more steps"), ((0.5, 0.5, 0.5), 0.5, "more steps"),
-     ((0.5, 0.4), None, "try --learning_rate 3e-06 or --mix 0.5"),
-     ((0.5, 0.4, 0.5), 0.5, "try --learning_rate 3e-06,"), ((0.5, 0.5, 0.4), 0.5, "try --learning_rate 3e-06,")],
-)  # fmt: skip
+    [
+        ((0.5, 0.5), None, "more steps"),
+        ((0.5, 0.4), None, "try --learning_rate 3e-06 or --mix 0.5"),
+        ((0.5, 0.4), 0.5, "try --learning_rate 3e-06,"),
+    ],
+)
 def test_a_lower_rate_is_advised_where_the_score_changed(advice, values, mix, expected):
     settings = {"loss": "simcse", "learning_rate": 1e-5, "mix": mix}
     assert expected in advice(settings, scores=scores(*values), saved="start")
@@ -233,9 +235,11 @@ def test_a_start_with_a_pooling_is_compared_under_its_own(build, tmp_path, advic
     assert "--pooling" not in advice(settings, saved="trained")
 
 
+@pytest.mark.parametrize("mix", [None, "0.5"])
 @pytest.mark.parametrize("rate", ["0", "3e-2"])
-def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate):
-    more = ["--loss", "simcse", "--dev", str(sts / "tiny" / "test.jsonl"), "--eval_steps", "1", "--mix", "0.5"]
+def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate, mix):
+    more = ["--loss", "simcse", "--dev", str(sts / "tiny" / "test.jsonl"), "--eval_steps", "1"]
+    more += [] if mix is None else ["--mix", mix]
     assert main([*words, *more, "--learning_rate", rate]) == 0
     log = [entry["eval_dev_spearman"] for entry in trainers[0].state.log_history if "eval_dev_spearman" in entry]
     lines = capsys.readouterr().out.splitlines()
@@ -243,14 +247,15 @@ def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate):
     assert [re.search(r"[-\d.]+$", line)[0] for line in said[:3]] == [f"{100 * score:.2f}" for score in log]
     assert lines.index(said[0]) < lines.index(said[1])  # before the first step
     first, saved, following, verdict = lines[-4:]
-    before, after, mixed = map(float, re.findall(r"-?\d+\.\d+", first))
-    assert (before, after) == (round(100 * log[0], 2), round(100 * max(log[1:]), 2))
-    best = max(before, after, mixed)
-    kind = "started from" if best == before else "the trained weights," if best == after else "the mixture"
+    before, after = map(float, re.findall(r"-?\d+\.\d+", first))
+    assert before == round(100 * log[0], 2)
+    assert mix is not None or after == round(100 * max(log[1:]), 2)
+    best = max(before, after)
+    kind = "started from" if best == before else "the trained weights," if mix is None else "the mixture"
     assert kind in saved
     assert str(tmp_path / "out") in saved
     assert ("--learning_rate" if best == before else "search") in following
-    expected = "BETTER" if best != before else "NO DIFFERENCE" if max(after, mixed) == before else "WORSE"
+    expected = "BETTER" if best != before else "NO DIFFERENCE" if after == before else "WORSE"
     assert verdict == f"VERDICT: {expected}"
 
 
@@ -422,7 +427,7 @@ def test_the_time_of_a_run_counts_scores_and_checkpoints(monkeypatch, capsys):
     """Ten of twenty steps took 10 s, a score takes 60 s, and there are four on the way and one at the end."""
     now = iter([200.0, 210.0, 210.0])
     monkeypatch.setattr(_progress.time, "monotonic", lambda: next(now))
-    progress, state = _progress.Progress(final_scores=1), TrainerState(max_steps=20, eval_steps=5, save_steps=5)
+    progress, state = _progress.Progress(is_scored=True), TrainerState(max_steps=20, eval_steps=5, save_steps=5)
     state.is_world_process_zero = True
     progress.print_start(0.5, 60.0)
     progress.on_train_begin(None, state, None)
@@ -430,6 +435,17 @@ def test_the_time_of_a_run_counts_scores_and_checkpoints(monkeypatch, capsys):
     arguments = SimpleNamespace(eval_strategy="steps", save_strategy="steps")
     progress.on_step_end(arguments, state, None, model=torch.nn.Linear(8, 8))
     assert "20 steps take about 5 min" in capsys.readouterr().out
+
+
+def test_a_soup_names_its_runs(words, tmp_path, capsys):
+    assert main([*words, "--loss", "simcse", "--soup", "2", "--seed", "5"]) == 0
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line.startswith("Run ")] == [
+        "Run 1 of 2, seed 5:",
+        "Run 2 of 2, seed 6:",
+    ]
+    assert printed.count("Rows: ") == 1
+    assert (tmp_path / "out" / "run2").is_dir()
 
 
 def test_two_stages_in_a_folder_called_stage1(words, checkpoint, tmp_path, capsys):

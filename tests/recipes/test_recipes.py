@@ -128,7 +128,7 @@ def test_a_removed_setting_removes_nothing_else():
     """No limit of steps leaves the recipe's epochs, and no antonyms its strategy."""
     for steps in (-1, None):
         settings = settings_of("own-text", {"max_steps": steps})
-        assert (settings["num_train_epochs"], settings.get("max_steps", -1)) == (5, -1)
+        assert (settings["num_train_epochs"], settings.get("max_steps", -1)) == (2.5, -1)
     assert settings_of("conisi-o2-bert-base", {"antonyms": None})["strategy"] == "given"
     assert settings_of("own-text", {"eval_steps": None}).get("eval_steps") is None
     plan = RunPlan.from_yaml("recipe: own-text\nmodel: m\nlearning_rate: none", {"max_steps": "none", "bf16": "none"})

@@ -109,6 +109,24 @@ def test_scores_and_mixtures_need_the_initial_weights(folder):
     assert recipes.run(RECIPE, resume_from_checkpoint=True, **given).saved == "mixture"
 
 
+@pytest.mark.parametrize("killed_in", ["soup", "run2"])
+def test_a_soup_goes_on_where_it_was_killed(checkpoint, tmp_path, killed_in):
+    given = {"per_device_train_batch_size": 4, "data": SENTENCES, "model": str(checkpoint("bert")), "soup": 2}
+    given |= {"learning_rate": 1e-2, "max_steps": 4, "save_steps": 2, "dev": None, "output_dir": tmp_path / "soup"}
+    whole = recipes.run("simcse-bert-base", **{**given, "output_dir": tmp_path / "whole"})
+
+    def kill(trainer):
+        if Path(trainer.args.output_dir).name == killed_in:
+            kill_after_saving(trainer)
+
+    with pytest.raises(KilledError):
+        recipes.run("simcse-bert-base", on_trainer=kill, **given)
+    with pytest.raises(ValueError, match="soup is 3, and was 2"):
+        recipes.run("simcse-bert-base", resume_from_checkpoint=True, **{**given, "soup": 3})
+    resumed = recipes.run("simcse-bert-base", resume_from_checkpoint=True, **given)
+    assert_equal(resumed.trainer.model.state_dict(), whole.trainer.model.state_dict())
+
+
 def test_a_loss_that_does_not_describe_itself_is_compared(folder):
     loss = Recipe("", "tests.losses_of_ones_own:Shrinking", {})
     given = {**GIVEN, "output_dir": "own", "factor": 0.5}
