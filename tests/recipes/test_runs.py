@@ -260,7 +260,8 @@ def test_a_soup_is_the_mean_of_runs_with_their_own_seeds(checkpoint, tmp_path, m
     begun = []
     run = recipes.run(
         "simcse-bert-base", output_dir=tmp_path / "soup", seed=7, soup=3, mix=0.5,
-        on_trainer=lambda trainer: begun.append((Path(trainer.args.output_dir).name, trainer.args.seed)), **{**given, "dev": "x"},
+        on_trainer=lambda trainer: begun.append((Path(trainer.args.output_dir).name, trainer.args.seed)),
+        **{**given, "dev": "x"},
     )  # fmt: skip
     assert begun == [("soup", 7), ("run2", 8), ("run3", 9)]
     assert (run.saved, run.scores) == ("mixture", {"start": 0.5, "mixture": 0.6})
