@@ -271,6 +271,23 @@ def test_a_soup_is_the_mean_of_runs_with_their_own_seeds(checkpoint, tmp_path, m
         assert torch.allclose(soup[name], (weight + mean) / 2, rtol=0, atol=1e-6)
 
 
+def test_all_runs_of_a_soup_start_from_the_first_stage(checkpoint, tmp_path):
+    started = {}
+
+    def watch(trainer):
+        started[Path(trainer.args.output_dir).name] = {
+            name: weight.clone() for name, weight in trainer.model.state_dict().items()
+        }
+
+    model = str(checkpoint("bert-mlm"))
+    given = {**SMALL, "data": SENTENCES, "model": model, "output_dir": tmp_path / "out", "learning_rate": 1e-2}
+    recipes.run("infocse-bert-base", soup=2, on_trainer=watch, **given)
+    assert [*started] == ["stage1", "out", "run2"]
+    assert equal(started["out"], started["run2"])
+    assert not equal(started["out"], started["stage1"])
+    assert not (tmp_path / "out" / "run2" / "stage1").exists()
+
+
 class FirstNumber(Scripted):
     """The first number of a vector, in every digit."""
 
