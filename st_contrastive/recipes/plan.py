@@ -131,6 +131,8 @@ class RunPlan:
         if (epochs := settings.get("num_train_epochs", 1)) <= 0:
             raise ValueError(f"num_train_epochs {epochs} leaves nothing to train: raise it above 0, or remove it.")
         _require_one_network(stage1, settings)
+        _require_no_averages(settings, method)
+        _require_no_averages(stage1 or {}, find_method(PRETRAINING.loss))
         run = {name: value for name, value in settings.items() if name in RUN and value is not None}
         run |= {"recipe": chosen.name or None, "loss": chosen.loss, "stage1": stage1}
         check_arguments(RunSettings, {name: run[name] for name in ("mix", "soup", "antonyms") if name in run})
@@ -365,6 +367,16 @@ def _require_one_network(stage1: Mapping[str, Any] | None, settings: Mapping[str
             raise ValueError(
                 f"stage1 has {name} {stage1[name]}, and the second stage {needed}, but both stages share one network: "
                 f"remove {name} from stage1."
+            )
+
+
+def _require_no_averages(settings: Mapping[str, Any], method: Method) -> None:
+    """Refuse to average encoders whose auxiliary network is saved too, and would belong to one run only."""
+    for name in ("soup", "mix"):
+        if hasattr(method.loss_class, "save_auxiliary") and settings.get(name) not in (None, 1):
+            raise ValueError(
+                f"{name}={settings[name]!r} averages the weights of the encoder only, and {method.loss} also saves the "
+                f"auxiliary network that was trained with it: remove {name}."
             )
 
 
