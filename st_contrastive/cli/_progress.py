@@ -106,7 +106,7 @@ class Progress(TrainerCallback):
         """Announce the last scores, because they take long and print nothing meanwhile."""
         self.has_begun = self._is_last  # the second stage has not been checked yet
         if self._final_scoring > 1 and not self._runs_after:
-            self._print(state, f"Scoring the trained weights takes about {_duration(self._final_scoring)}.")
+            self._print(state, f"Scoring the result takes about {_duration(self._final_scoring)}.")
 
     @property
     def _final_scoring(self) -> float:

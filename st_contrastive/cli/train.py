@@ -182,17 +182,17 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
     from st_contrastive.evaluation import CorpusEvaluator
     from st_contrastive.inputs import describe
 
-    first = plan.first_stage()
-    is_stage1 = first is not None and Path(trainer.args.output_dir) == first.folder
-    others = [] if is_stage1 else [other.folder for other in plan.other_soup_runs()]
-    number = others.index(Path(trainer.args.output_dir)) + 2 if Path(trainer.args.output_dir) in others else 1
+    first, folder = plan.first_stage(), Path(trainer.args.output_dir)
+    is_stage1 = first is not None and folder == first.folder
+    soup = [folder] if is_stage1 else [plan.folder, *(other.folder for other in plan.other_soup_runs())]
+    number = 1 + soup.index(folder)
     if not progress.is_watching:  # once per run, with the first stage that trains
         print(_notes(plan), end="")
     if first is not None and number == 1:
         print("Stage 1:" if is_stage1 else "Stage 2:")
     prompts, limit = trainer.data_collator.prompts, trainer.max_length
     if number == 1:  # the runs of a soup read the same data
-        print(describe(trainer.train_dataset, trainer.model, prompt=prompts, max_length=limit))
+        print(describe(trainer.train_dataset, trainer.model, prompt=prompts, max_length=limit), flush=True)
     if isinstance(trainer.evaluator, CorpusEvaluator):
         documents, questions = len(trainer.evaluator.answers), len(trainer.evaluator.queries)
         print(
@@ -200,9 +200,9 @@ def _announce(trainer: Any, plan: RunPlan, progress: Progress) -> None:
             "document (nDCG@10, 0 to 100).",
             flush=True,
         )
-    if others:
-        print(f"Run {number} of {len(others) + 1}, seed {trainer.args.seed}:", flush=True)
+    if len(soup) > 1:
+        print(f"Run {number} of {len(soup)}, seed {trainer.args.seed}:", flush=True)
     if not progress.is_silent:
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
-    progress.watch(trainer, is_last=not is_stage1, runs_after=len(others) + 1 - number)
+    progress.watch(trainer, is_last=not is_stage1, runs_after=len(soup) - number)

@@ -46,10 +46,10 @@ def trainer(
     return build_trainer(RunPlan.from_recipe(recipe, {**overrides, "data": data, "output_dir": output_dir}))
 
 
-def build_trainer(plan: RunPlan, *, dataset: Dataset | None = None) -> ContrastiveTrainer:
+def build_trainer(plan: RunPlan, *, prepared: Dataset | None = None) -> ContrastiveTrainer:
     """The Trainer of a plan. If the plan has two stages, the Trainer of the second.
 
-    ``dataset`` is the training data of a Trainer of the same plan, if there is one, to avoid reading it again.
+    ``prepared`` is the training data of another Trainer with the same data settings, so that it is not read again.
     """
     run, method = plan.run, plan.method
     texts = run.data if run.translations is None else run.translations
@@ -65,10 +65,11 @@ def build_trainer(plan: RunPlan, *, dataset: Dataset | None = None) -> Contrasti
     replacement = None if run.antonyms is None else AntonymReplacement(run.antonyms)
 
     arguments = _training_arguments(plan)
-    is_prepared, evaluator = dataset is not None, None
-    if dataset is None:
+    if prepared is None:
         with arguments.main_process_first(desc="reading"):  # the other processes of a node find the cached tables
             dataset, evaluator = read_data(run, method)
+    else:
+        dataset, evaluator = prepared, None
     if arguments.max_steps > 0 and "num_train_epochs" in plan.training:
         arguments.max_steps = _limit_steps(arguments, dataset)
 
@@ -91,11 +92,9 @@ def build_trainer(plan: RunPlan, *, dataset: Dataset | None = None) -> Contrasti
         )
     loss = method.loss_class(model, **loss_options)
 
-    if is_prepared:
-        pass
-    elif replacement is not None:
+    if prepared is None and replacement is not None:
         dataset = method.dataset(dataset, replacement, seed=arguments.seed)
-    elif fraternal is not None:
+    elif prepared is None and fraternal is not None:
         dataset = method.dataset(dataset, fraternal=fraternal)
     arguments.prompts = rename_prompts(arguments.prompts, plan, dataset.column_names)
     return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=run.max_length)

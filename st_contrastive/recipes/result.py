@@ -23,7 +23,7 @@ class Run:
 
     Attributes:
         trainer: the Trainer of the last stage.
-        scores: with ``dev``, the scores of "start", and of "trained" or, with ``mix``, "mixture".
+        scores: with ``dev``, the scores of "start" and of the result: "mixture" if ``mix`` is set, else "trained".
         saved: the name of the saved weights. None if the run collapsed.
         collapsed: how the run collapsed, or None.
         judgements: with ``dev="corpus"``, the results per question for each set of weights.
@@ -42,7 +42,7 @@ class Run:
 
     @property
     def after(self) -> float | None:
-        """The score of the trained weights, or with ``mix`` of the mixture."""
+        """The score after training: of the mixture if ``mix`` is set, else of the trained weights."""
         return None if self.compared is None else self.scores[self.compared]
 
     @property

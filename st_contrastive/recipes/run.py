@@ -49,10 +49,10 @@ def run(
     Stage 1 is saved in ``output_dir/stage1``. It uses the run's settings, with the changes that the recipe and
     ``stage1={...}`` make for it. If ``auxiliary`` is set, to a folder or to None, there is no stage 1.
 
-    With ``soup=N``, N runs start from the same weights with the seeds ``seed``, ``seed + 1`` and so on, each with all
-    steps. Their weights are averaged (model soups, Wortsman et al., 2022). Other runs than the first keep their
-    checkpoints in ``output_dir/run2`` and so on. With ``mix``, the trained weights are averaged with the initial ones:
-    ``mix`` is the share of the trained weights.
+    With ``soup=N``, N runs start from the same weights with the seeds ``seed``, ``seed + 1`` and so on. Each trains for
+    the full number of steps, and their weights are averaged (model soups, Wortsman et al., 2022). The second run keeps
+    its checkpoints in ``output_dir/run2``, and so on. With ``mix``, the result is a weighted average of the trained and
+    the initial weights: ``mix`` is the share of the trained weights.
 
     With ``dev``, the start and the result of training are scored, and the better one is saved. With ``dev="corpus"``,
     the start is saved unless the result is better by ``Comparison.decision``. ``output_dir/verdict.json`` holds the
@@ -163,7 +163,7 @@ class _RecipeRun:
         self._begin(self.trainer)
 
     def train(self) -> None:
-        """Train the last stage, load its best weights, and average them with those of the other runs of a soup."""
+        """Train the last stage and load its best weights. In a soup, train the other runs too, and average them all."""
         _train(self.trainer, self.plan.resume)
         if self.candidates.scores:
             metric, before = self.trainer.evaluator.primary_metric, self.candidates.scores["start"]  # type: ignore[union-attr]
@@ -175,7 +175,7 @@ class _RecipeRun:
         for number, plan in enumerate(self.last_stage.other_soup_runs(), start=1):
             if self.collapsed:
                 return
-            other = build_trainer(plan, dataset=self.trainer.train_dataset)
+            other = build_trainer(plan, prepared=self.trainer.train_dataset)
             self._begin(other)
             _train(other, bool(self.plan.resume))
             self.collapsed = other.collapsed
@@ -251,14 +251,14 @@ class _RecipeRun:
 
 
 def _train(trainer: ContrastiveTrainer, resume: bool | str) -> None:
-    """Train, from a checkpoint if ``resume`` names one. True names the newest one of the Trainer's folder."""
+    """Train, or resume from the checkpoint ``resume``. True means the newest one in the Trainer's folder, if any."""
     if resume is True:  # a run that was killed before its first checkpoint has none
         resume = any(Path(trainer.args.output_dir or "").glob("checkpoint-*/trainer_state.json"))
     trainer.train(resume_from_checkpoint=resume or None)
 
 
 class _Candidates:
-    """Candidate weights by name, "start" first, and their scores if the run has an evaluator."""
+    """The weights "start" and "trained" or "mixture", in this order, and their scores if the run has an evaluator."""
 
     def __init__(self) -> None:
         self.weights: dict[str, dict[str, Tensor]] = {}
@@ -281,14 +281,9 @@ class _Candidates:
             (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
 
     def best(self) -> str:
-        """The name of the best weights that are better than the start, or "start".
-
-        Without scores, the name of the weights that were added last.
-        """
-        if not self.scores:
-            return [*self.weights][-1]
-        better = [name for name in self.scores if name != "start" and self._is_better(name)]
-        return max(better, key=self.scores.__getitem__, default="start")
+        """The name of the weights after training, or "start" if they have a score that is not better."""
+        result = [*self.weights][-1]
+        return result if not self.scores or self._is_better(result) else "start"
 
     def _is_better(self, name: str) -> bool:
         if self.judgements:
