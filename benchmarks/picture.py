@@ -27,7 +27,7 @@ TRAINED_ENCODER = {
 OWN_TEXT = {
     "single sentences": ("sentences, learning rate 3e-5", "trained"),
     "sentences, half start": ("sentences, learning rate 3e-5", "mixed"),
-    "title/body pairs": ("own-text", "trained"),
+    "title/body pairs, 1e-5": ("own-text", "trained"),
 }
 COLOURS = {"small language model": "#6a994e", "all-MiniLM-L6-v2": "#2a6f97", "all-mpnet-base-v2": "#c1666b"}
 

@@ -237,7 +237,7 @@ def verdicts() -> str:
     first = own_text_runs().dropna(subset=["decision", "lead"])
     later = merging_runs().dropna(subset="decision")
     chosen_on = _decided(first, where="in judged search, ")
-    return f"The test called {chosen_on}\nAfter the rule was chosen, it called {_decided(later)}"
+    return f"The test called {chosen_on}\nSince its rule was chosen, it has called {_decided(later)}"
 
 
 def _decided(runs: pd.DataFrame, where: str = "") -> str:
